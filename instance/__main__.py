@@ -40,7 +40,7 @@ class Arguments(Struct, frozen=True):
     task: int
     #: Incarnation of this task.
     epoch: int
-    #: The reason for which the previous incarnation ended.
+    #: The reason why the previous incarnation ended.
     after: ExitReason | None = None
 
     @classmethod
@@ -57,7 +57,7 @@ class Arguments(Struct, frozen=True):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one task; announce its exit code to the supervisor of this process, and return the code."""
+    """Run one task; announce its exit code to this process's supervisor, and return the code."""
     exit_notice.claim()
     try:
         args = Arguments.of(sys.argv[1:] if argv is None else argv)

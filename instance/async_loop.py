@@ -1,11 +1,11 @@
 """The loop of an asynchronous bolt: `async def process`, with a bounded number of tuples in progress.
 
-Frames, acks and flushes are as in bolt_loop.py, on an asyncio loop. At most
-`heron.instance.async_concurrency` coroutines run concurrently; a plan may change this limit. At the limit, no further
-tuple is taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises
-fails its tuple and restarts the task, as a synchronous `process` does.
+Frames, acks and flushes work as in bolt_loop.py, on an asyncio loop. At most `heron.instance.async_concurrency`
+coroutines run concurrently; a plan may change this limit. At the limit, no further tuple is taken, so credit is
+withheld and backpressure works as for any bolt. A coroutine that raises fails its tuple and restarts the task, as a
+synchronous `process` does.
 
-Invariants: tuples are started in the order of their arrival. A tuple that was started is never given to the successor.
+Invariants: tuples are started in order of arrival. A tuple that has been started is never given to the successor.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class AsyncBoltTask(BoltTask):
             await asyncio.wait(cancelled, timeout=self.settings.force_exit_s / 4)
         given_up = [tup for task, tup in cancelled.items() if tup is not None and (not task.done() or task.cancelled())]
         if given_up:
-            log.warning("%d tuples were in progress and are given up", len(given_up))
+            log.warning("gave up %d tuples that were in progress", len(given_up))
             self.metrics.count("__cancelled-tuples", "", len(given_up))
             if not self.progress.sends_again:
                 self.progress.lost += len(given_up)

@@ -2,12 +2,12 @@
 
 A turn does what spout_loop.py does between two calls of next_tuple: frames, acks, checkpoints, timeouts, sends. A
 turn runs when a coroutine has emitted or waits to emit, when a frame or a message has arrived, or when a timer is due;
-nothing is polled. Each turn offers permits for the emits until the next turn. If there is no permit, an emit awaits
+nothing is polled. Each turn offers permits for the emits until the next turn. If there is no permit, an emit waits for
 the next turn, so neither the link, nor a clamp, nor the pending tuples ever block the loop.
 
 Invariants: no turn runs between the append of a tuple and the next await of the coroutine that emitted it. A
 checkpoint is made in a turn, so it never separates a tuple from the user code that directly follows the emit. Tuples of
-one coroutine are sent in the order of its emits.
+one coroutine are sent in the order in which it emitted them.
 """
 
 from __future__ import annotations
@@ -297,7 +297,9 @@ class AsyncSpoutTask(SpoutTask):
         return self._until_timer(rest_s, now)
 
     async def _end(self) -> None:
-        """Wait for `ack` and `fail` coroutines, then cancel all, in half of the time until the process is killed."""
+        """Wait for `ack` and `fail` coroutines, then cancel all coroutines.
+
+        Both waits together take at most half of the time until the process is killed."""
         self._ending = True
         self._permits.offer(0)
         self._awake.close()
@@ -316,7 +318,7 @@ class AsyncSpoutTask(SpoutTask):
 
 
 async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Turn an exit in user code into an orderly end of the task, so that it does not stop the loop."""
+    """Make an exit in user code end the task in an orderly way, instead of stopping the loop."""
     try:
         return await coroutine
     except SystemExit as error:

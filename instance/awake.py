@@ -1,4 +1,4 @@
-"""Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`.
+"""Wakes the asyncio loop of a task: on a message from its control thread, a frame on its link, or a call of `set`.
 
 The module also detects when the loop sleeps, and whether the thread of a task has slept.
 """
@@ -30,7 +30,7 @@ class Awake(asyncio.Event):
         self.set()
 
     def watch(self, link: DataLink) -> None:
-        """Wait for frames of the current link; a new link may have its predecessor's descriptor number."""
+        """Wait for frames on the current link; a new link may have its predecessor's descriptor number."""
         if self._link_fd < 0 and link.sock is not None:
             self._link_fd = link.fd
             asyncio.get_running_loop().add_reader(self._link_fd, self.set)
@@ -42,7 +42,6 @@ class Awake(asyncio.Event):
             self._link_fd = -1
 
     def close(self) -> None:
-        """Stop waiting for messages and frames."""
         self.unwatch()
         asyncio.get_running_loop().remove_reader(self._wake_fd)
 
@@ -77,7 +76,7 @@ class Sleeps:
         self.forget()
 
     def forget(self) -> None:
-        """Ignore earlier waits in `any`."""
+        """Make `any` ignore earlier waits."""
         self._before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
     def any(self) -> bool:

@@ -32,7 +32,7 @@ class BacklogMetric:
             found = _checked(self._ask())
         except Exception:
             if not self._metrics.counters.get((ERRORS, "")):
-                log.exception("backlog() raised, so the backlog is unknown; further exceptions are only counted")
+                log.exception("backlog() failed, so the backlog is unknown; further exceptions are only counted")
             self._metrics.count(ERRORS, "", 1)
             found = Backlog()
         for part, metric in METRICS.items():

@@ -60,7 +60,7 @@ class BoltCheckpoints(Checkpoints):
         return frames
 
     def admit(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Accept a frame: queue data and barriers of this attempt, and return the credit of other frames."""
+        """Accept a frame: queue data and barriers of this attempt, and return the credit for other frames."""
         if frame.attempt != self.attempt:
             if frame.kind in (DATA, BARRIER):
                 tuples = frame.count - frame.skip
@@ -156,7 +156,7 @@ class BoltCheckpoints(Checkpoints):
             missing = ", ".join(map(str, sorted(aligner.sources - aligner.blocked)))
             self.decline(
                 aligner.checkpoint,
-                f"task {self.ports.name.instance_id} had no barrier of task {missing} within {self._patience_s:g} s",
+                f"task {self.ports.name.instance_id} got no barrier from task {missing} within {self._patience_s:g} s",
             )
 
     def held_bytes(self) -> int:

@@ -1,6 +1,6 @@
 """The loop of a bolt that defines `process_batch`: one call for the tuples of one stream in a frame.
 
-Frames, acks, ticks and cuts are as in bolt_loop.py; checkpoints are taken between batches. When a batch fails, it is
+Frames, acks, ticks and cuts work as in bolt_loop.py; checkpoints are taken between batches. When a batch fails, it is
 unknown which tuple caused it, so the next process works carefully (poison.py), with one tuple per batch.
 """
 

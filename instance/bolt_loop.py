@@ -396,7 +396,7 @@ class BoltTask(Task):
     def _process(self, part: list[HeronTuple], stamps: list[int] | None = None) -> int:
         """Process tuples; return the number of processed tuples, which is smaller if the loop was interrupted.
 
-        If each call is to be timed, `stamps` gets the times of the calls, without waits for room.
+        If each call is to be timed, `stamps` gets the times of the calls, without the waits for the out-queue.
         """
         process, interrupted = self.poison.careful or self.user.object.process, self.control.interrupted
         if self.opener.damaged:

@@ -1,9 +1,9 @@
 """A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it unchanged.
 
-Messages of the topology master and arriving barriers are only recorded (`note`, `ask`). The loop calls
-`work` between two tuples, never inside user code, so a cut never happens in the middle of a call. A cut
-consists of: pre_save, sending of all buffers, a barrier to every downstream task, capture. Writing continues
-in parallel with the task (snapshots.py). `Checkpoints` separates the frames of one attempt from all other frames.
+Messages from the topology master and arriving barriers are only recorded (`note`, `ask`). The loop calls `work` between
+two tuples, never inside user code, so a cut never happens in the middle of a call. A cut calls pre_save, sends all
+buffers, sends a barrier to every downstream task, and captures the state. Writing continues in parallel with the task
+(snapshots.py). `Checkpoints` separates the frames of one attempt from all other frames.
 
 Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
 that a barrier can state how many frames precede it; for each checkpoint a task sends at most one snapshot.
@@ -53,9 +53,9 @@ def region_of(plan: plan_pb2.PhysicalPlan, component: str) -> plan_pb2.RegionRec
 class Attempt:
     """The attempt of one task; `leave` ends the process and does not return.
 
-    A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task of a
+    A restore restarts every task of a region: the topology master raises the attempt in the plan, and each task with a
     lower attempt ends itself. The control thread ends the task, so that it ends even while user code hangs or the task
-    is still starting. Invariant: `own` and `newest` have one writer each (the task's thread; the control thread). Each
+    is still starting. Invariant: only the task's thread writes `own`, and only the control thread writes `newest`. Each
     thread writes its value before it reads the other value, so at least one thread sees a newer attempt.
     """
 
@@ -67,7 +67,7 @@ class Attempt:
         self.newest = 0
 
     def heard(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Handle a plan that arrived. Called by the control thread."""
+        """Handle a plan that has arrived. Called by the control thread."""
         region = region_of(plan, self._component)
         if region is not None and region.attempt > self.newest:
             self.newest = region.attempt
@@ -129,7 +129,7 @@ class Cut(Struct, frozen=True):
 
 
 class CutWork(Struct, frozen=True):
-    """The content that a task's checkpoints save, for the task's thread."""
+    """The parts of a task that its checkpoints save or call; used by the task's thread."""
 
     #: The user's object.
     component: Callable[[], Any]
@@ -141,7 +141,7 @@ class CutWork(Struct, frozen=True):
 
 
 class CutOutput(Struct, frozen=True):
-    """The parts of a task's output that its checkpoints use, for the task's thread."""
+    """The parts of a task's output that its checkpoints use, in the task's thread."""
 
     #: Sends everything that was emitted and is still buffered.
     flush: Callable[[], None]
@@ -261,7 +261,7 @@ class Checkpoints:
             self._early.clear()
 
     def _send_barriers(self, cut: Cut) -> None:
-        """Send the barriers in line with the data: everything sent before belongs to the checkpoint."""
+        """Send the barriers in order with the data: everything sent before them belongs to the checkpoint."""
         ports = self.ports
         for dest in ports.output.receivers():
             barrier = Frame(
@@ -284,7 +284,7 @@ class Checkpoints:
         return self.pending and self.started
 
     def check(self, now: float) -> None:
-        """Called periodically, also while user code waits in an emit."""
+        """Called periodically, even while user code waits in an emit."""
 
     def note(self, message: CheckpointMessage) -> None:
         """Record a message, which may arrive while user code waits in an emit; `work` acts on it."""
@@ -302,7 +302,7 @@ class Checkpoints:
 
     @property
     def urgent(self) -> bool:
-        """True if an unaligned cut is due: code that waits for room in the out-queue may then finish its tuple."""
+        """True if an unaligned cut is due: code that waits for the out-queue may then finish its tuple."""
         return self.pending and (
             (self.due is not None and self.due.unaligned)
             or any(isinstance(note, control_pb2.TriggerCheckpoint) and note.unaligned for note in self._notes)
@@ -336,7 +336,7 @@ class Checkpoints:
     # ---- the cut ------------------------------------------------------------------------------
 
     def _make(self, cut: Cut) -> None:
-        """The synchronous part of a checkpoint; it blocks the task."""
+        """Make the synchronous part of a checkpoint, which blocks the task."""
         start = time.monotonic()
         ports, checkpoint = self.ports, cut.checkpoint
         self.ended = max(self.ended, checkpoint)
@@ -388,7 +388,7 @@ class Checkpoints:
         return Job(cut.checkpoint, capture, snapshot, deadline=now + timeout_s)
 
     def after_start(self, cut: Cut) -> None:
-        """Called when the state is captured; a bolt's unaligned cut begins to record here."""
+        """Called when the state has been captured; a bolt's unaligned cut begins to record here."""
 
     def after_cut(self, cut: Cut) -> None:
         """Called at the end of a cut, even if it failed."""
@@ -448,7 +448,7 @@ class Checkpoints:
             self.state.aborted(cut)
 
     def _completed(self, checkpoint: int) -> None:
-        """Commit, because the checkpoint is complete and recorded. An exception of post_save restarts the task."""
+        """Commit, because the checkpoint is complete and recorded. An exception in post_save restarts the task."""
         if checkpoint in self._cut_here:
             self._cut_here = {cut for cut in self._cut_here if cut > checkpoint}
             self.state.completed(checkpoint)

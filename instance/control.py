@@ -41,8 +41,8 @@ class Refused(Struct, frozen=True):
         """The exit code of the process.
 
         Only a newer incarnation fences the process. An invalid task is missing from every plan, or its name and
-        numbers contradict each other: heronpy has an error, or the executor is ahead of the plan. No other process
-        does its work, so its executor restarts it, within the budget for such errors.
+        numbers contradict each other: heronpy has an error, or the executor is ahead of the plan. No other process does
+        the task's work, so the executor restarts the process, within the budget for such errors.
         """
         return exit_codes.FENCED if self.refusal == control_pb2.REFUSAL_FENCED else exit_codes.FAILURE
 
@@ -115,8 +115,8 @@ class ControlThread(threading.Thread):
     ) -> None:
         """`look` is called in each turn of the thread, and returns the latest time for its next call.
 
-        `quiet` returns whether the last two reports had the same figures. In this case metrics of a resting task may
-        be `quiet_max_s` seconds apart.
+        `quiet` returns whether the last two reports had the same figures. In this case the metrics reports of a resting
+        task may be `quiet_max_s` seconds apart.
         """
         super().__init__(name="control", daemon=True)
         self._register = register
@@ -174,12 +174,13 @@ class ControlThread(threading.Thread):
         _poke(self._own_out)
 
     def tell(self, message: Any) -> None:
-        """Send a message to the stream manager, once registered, before later statuses. Any thread may call this."""
+        """Send a message to the stream manager, once the task is registered, before later statuses. Any thread may call
+        this."""
         self._to_stmgr.append(message)
         _poke(self._own_out)
 
     def stop(self, timeout_s: float) -> None:
-        """Send a last status and last metrics and end the thread."""
+        """Send a final status and final metrics, and end the thread."""
         self._stopping = True
         _poke(self._own_out)
         self.join(timeout_s)
@@ -273,7 +274,7 @@ class ControlThread(threading.Thread):
         _try_send(dealer, seal(wrap(self._register, self._request)))
 
     def _make_report(self, now: float) -> tuple[bytes, float]:
-        """Return a report of metrics, and the time of the next report."""
+        """Return a metrics report, and the time of the next report."""
         report = self._report()
         every = 1
         if self.calm and self._rests and self._quiet():
@@ -287,7 +288,7 @@ class ControlThread(threading.Thread):
         return max(1, int(self._silence_max_s / interval_s)) * interval_s
 
     def _next(self, now: float, interval_s: float, every: int = 1) -> float:
-        """Return the time of the next send; idle tasks of a host send together, so that their reader wakes up once."""
+        """Return the time of the next send; idle tasks on a host send together, so that their reader wakes up once."""
         if not self.calm:
             return now + interval_s
         group = (self._register.task_id - 1) // TOGETHER
@@ -310,7 +311,7 @@ class ControlThread(threading.Thread):
         return self.sent == before
 
     def _monitor(self, monitor: zmq.Socket[bytes]) -> None:
-        """Register after a new connection, which means a new stream manager process."""
+        """Register again on a new connection, which means a new stream manager process."""
         while monitor.poll(0):
             event, _ = event_of(monitor.recv_multipart())
             if event == zmq.EVENT_DISCONNECTED:

@@ -30,7 +30,7 @@ FIELDS = ("payload", "traceback", "task", "tries")
 
 
 def headline(why: str) -> str:
-    """Return the type of a traceback's final exception and the first line of its text; else the last line.
+    """Return the type of a traceback's final exception and the first line of its text; else the traceback's last line.
 
     Lines of a traceback are indented, and the text of an exception may have many lines, so the headline is the first
     unindented line after the last header.
@@ -59,7 +59,8 @@ class DeadLetters:
         self._emit: Callable[..., Any] | None = None
 
     def emit_by(self, emit: Callable[..., Any], out: OutStream | None) -> None:
-        """Also `emit` each letter to the stream `out`, if given. Raises TopologyError for other fields."""
+        """Also `emit` each letter to the stream `out`, if given. Raises TopologyError if the stream has other
+        fields."""
         if out is None:
             return
         if tuple(out.fields) != FIELDS:
@@ -111,7 +112,7 @@ class DeadLetters:
         }
         times = "once" if tries == 1 else f"{tries} times"
         reason = headline(why)
-        log.error("a tuple of %s/%s failed %s and becomes a dead letter: %s", component, stream, times, reason)
+        log.error("a tuple from %s/%s failed %s and becomes a dead letter: %s", component, stream, times, reason)
         try:
             self._file.append(letter)
             progress.dead_letters += 1

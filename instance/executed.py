@@ -70,17 +70,16 @@ def shown(values: object) -> str:
 
 
 class SlowTuples:
-    """Statistics of one task.
+    """The slow calls of one task. The task's thread calls all methods except `look`, which the control thread calls.
+    Times are in ns.
 
-    The task's thread calls all methods except `look`, which the control thread calls. Times are in ns.
-
-    Slow calls took longer than `heron.instance.slow_ms`. The slowest `KEPT` calls of the last hour are kept; other slow
-    calls are only counted.
+    A call is slow if it took longer than `heron.instance.slow_ms`. The slowest `KEPT` calls of the last hour are kept;
+    other slow calls are only counted.
 
     If each call is timed, because calls are slow or few, the tuple is known. Within a chunk of quick
     calls the clock is not read (time_use.py). So the control thread samples which tuple is in progress; if a chunk
     turns out to contain a slow call, the sampled tuple is assumed to be slow. A slow call without a sample is
-    kept without a value: it held the interpreter's lock all the time, or ran in the first second after a pause. Pure
+    kept without a value: it held the interpreter's lock the whole time, or ran in the first second after a pause. Pure
     except for the line in the log, at most one per `LOG_EVERY_S`.
     """
 
@@ -103,7 +102,7 @@ class SlowTuples:
     # ---- the control thread -------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """Sample the tuple in progress, if it takes long; return the latest monotonic time of the next sample."""
+        """Sample the tuple in progress if its call is slow; return the latest monotonic time for the next sample."""
         age = now - self.blind_at
         if age > self._park_s:
             return NEVER
@@ -155,9 +154,9 @@ class SlowTuples:
         if self._logged_at <= at < self._logged_at + LOG_EVERY_S:
             self._unlogged += 1
             return
-        more = f"; {self._unlogged} more since the last such line" if self._unlogged else ""
+        more = f"; {self._unlogged} more slow calls since the last such line" if self._unlogged else ""
         log.warning(
-            "process() took %s for a tuple of %s from task %d, and heron.instance.slow_ms is %s; "
+            "process() took %s for a tuple from %s, sent by task %d, and heron.instance.slow_ms is %s; "
             "'heron slow' shows its value%s",
             format_duration(took_ns / 1e9),
             source,
@@ -196,13 +195,11 @@ def keys_of(
 
 
 class Looks:
-    """Samples of one task.
-
-    The task's thread calls `note`, the control thread all other methods. The control thread samples whenever it
-    reports, about once a second. For the line it reads the stack of the task's thread. It can do so only when that
-    thread waits or has computed for some milliseconds, so the line of short calls that do not wait stays unknown.
-    Keys are not sampled but requested: the task's thread then notes the keys of the first tuples of its next chunks.
-    Without a request, the cost is one comparison per chunk.
+    """Samples the hot lines and keys of one task. The task's thread calls `note`; the control thread calls all other
+    methods. The control thread samples whenever it reports, about once a second. To find the line, it reads the stack
+    of the task's thread. It can do so only when that thread waits or has computed for some milliseconds, so the line of
+    short calls that do not wait remains unknown. Keys are not sampled but requested: the task's thread then notes the
+    keys of the first tuples of its next chunks. Without a request, the cost is one comparison per chunk.
     """
 
     def __init__(self) -> None:
@@ -262,14 +259,15 @@ def _counted(seen: deque[tuple[float, str]], now: float) -> Counter[str]:
 
 
 class Executed:
-    """The statistics of one bolt task, for its thread. Times are in nanoseconds, and `now` in monotonic seconds."""
+    """The statistics of one bolt task, used by the task's thread. Times are in nanoseconds, and `now` in monotonic
+    seconds."""
 
     def __init__(self, metrics: TaskMetrics) -> None:
         self._metrics = metrics
         self._times = ExecuteTimes()
 
     def singly(self, source: str) -> bool:
-        """Return whether to time each call for tuples of this source, "component/stream"."""
+        """Return whether to time each call for tuples of this source (a "component/stream")."""
         return self._times.singly(source)
 
     def chunk(
@@ -277,7 +275,7 @@ class Executed:
     ) -> list[Sample]:
         """Record the calls for the tuples from `first` on, all of one frame; `source` is its first stream.
 
-        `stamps` is as in ExecuteTimes. Returns the samples for which the calls count.
+        `stamps` is as in ExecuteTimes. Returns the samples with which the calls were recorded.
         """
         samples = self._times.samples(source, count, took_ns, stamps)
         streams = first.frame.streams
@@ -295,7 +293,7 @@ class Executed:
         self._metrics.executed(f"{tup.component}/{tup.stream}", 1, took_ns, [sample], now)
 
     def batch(self, batch: InBatch, took_ns: float, now: float) -> None:
-        """Record one call for many tuples; the share of each tuple in its time is unknown."""
+        """Record one call for many tuples; how its time divides among them is unknown."""
         source, count = f"{batch.component}/{batch.stream}", len(batch)
         self._metrics.executed(source, count, took_ns, [(took_ns / count, count)], now)
         self._metrics.slowest_call(source, took_ns, now)
@@ -369,7 +367,7 @@ class ExecuteWatch(threading.Thread):
         if isinstance(tup, InBatch):
             what = f"process_batch() has lasted {{}} for {len(tup)} tuples"
         message = (
-            f"{what.format(format_duration(took_s))} of {tup.component}/{tup.stream},"
+            f"{what.format(format_duration(took_s))} from {tup.component}/{tup.stream},"
             f" and heron.instance.execute_timeout_s is {format_duration(self._timeout_s)}"
         )
         text = f"Traceback (most recent call last):\n{stack}ExecuteTimeout: {message}"

@@ -2,8 +2,8 @@
 
 A frame waits, is opened (its tuples are being processed), and is done when all of its tuples are done. Its credit
 is returned once: when it is done, or earlier if the task must accept more than it can process. If its link
-ends before that, its credit is void. A frame may also be put aside: its holder brings it back or drops it,
-and until then its tuples count as waiting here.
+ends before that, its credit is void. A frame may also be put aside: the caller later puts it back or drops it, and
+until then its tuples count as waiting here.
 
 The stream manager treats returned credit as that of the oldest frames that it has sent. So the credit of done frames is
 returned in the order in which they were opened, even if many are open at once (asynchronous bolts).
@@ -13,12 +13,12 @@ oldest first, and never begins with a done frame; `counts` are the sums over all
 done, or are aside. `validate` checks them.
 
 Alignment decides when a bolt has all barriers, and which frames wait until then. Aligned: once the barrier of a source
-has come out of the queue, the source's later frames are held back until the barriers of all sources have come; then the
-task is cut (its state belongs to the checkpoint), and the frames that were held back go first. Unaligned: the task is
-cut immediately, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
+has come out of the queue, the source's later frames are held back until the barriers of all sources have arrived; then
+the task is cut (its state belongs to the checkpoint), and the frames that were held back go first. Unaligned: the task
+is cut immediately, and the frames in flight ahead of their source's barrier are recorded as part of the checkpoint.
 Invariants: no frame of a blocked source is processed before the cut; frames of one source keep their order; every item
-given to `data` is processed or held exactly once; held and recorded items are bounded. Numbers of checkpoints only
-grow; an old number is ignored.
+given to `data` is processed or held exactly once; held and recorded items are bounded. Checkpoint numbers only grow; an
+old number is ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STRANGE_WAIT_S = 30.0
 
 
 class Entry:
-    """A frame of the queue; `left` of its `tuples` are not done; `owes`: its credit must still be returned."""
+    """A frame in the queue; `left` of its `tuples` are not done; if it `owes`, its credit must still be returned."""
 
     __slots__ = ("count", "frame", "left", "owes", "size", "tuples")
 
@@ -61,7 +61,7 @@ class Entry:
 
     @property
     def skip(self) -> int:
-        """The number of done tuples in the frame as it was first sent."""
+        """The number of done tuples, counted in the frame as it was first sent."""
         return self.count - self.left
 
     def rest(self) -> frame_pb2.Frame:
@@ -108,7 +108,7 @@ class InQueue:
         self.counts.in_bytes += entry.size
 
     def put_first(self, frames: Iterable[Sized]) -> None:
-        """Put frames that were put aside at the front of the queue."""
+        """Return frames that were put aside to the front of the queue."""
         entries = [Entry(frame, size, False) for frame, size in frames]
         self.waiting.extendleft(reversed(entries))
         for entry in entries:
@@ -118,7 +118,7 @@ class InQueue:
     # ---- through ------------------------------------------------------------------------------
 
     def next(self) -> Entry:
-        """Open the first frame that waits."""
+        """Open the first waiting frame."""
         entry = self.waiting.popleft()
         if entry.owes:
             self.order.append(entry)
@@ -183,7 +183,7 @@ class InQueue:
         self._forgive(self._credit)
 
     def lose_link(self) -> None:
-        """Handle the end of the link: its frames were delivered and stay; the credit of all of them is void."""
+        """Handle the loss of the link: the frames that it delivered stay, but their credit is void."""
         self._forgive(lambda size, tuples: None)
 
     def _forgive(self, credit: Callable[[int, int], None]) -> None:
@@ -210,7 +210,6 @@ class InQueue:
         return self.order[0].skip if self.order else 0
 
     def validate(self) -> None:
-        """Assert the invariants."""
         assert all(entry.owes for entry in self.order)
         assert not any(entry.owes for entry in self.free) and all(entry.left > 0 for entry in self.free)
         assert not self.order or self.order[0].left > 0, "the oldest frame is done and its credit not returned"
@@ -224,7 +223,7 @@ class InQueue:
 
 
 class TunedCapacity:
-    """A capacity that tunes itself, by the rule of Heron's Java instances.
+    """A capacity that tunes itself, by the rule that Heron's Java instances use.
 
     It is the capacity of one queue, in tuples. `current` is always within [1, limit], and `limit` at most `maximum`.
 
@@ -298,10 +297,10 @@ class Pace:
 
 
 class EarlyFrames:
-    """Frames of tasks that this task's plan does not contain yet; they wait for the plan.
+    """Frames from tasks that this task's plan does not contain yet; the frames wait for the plan.
 
-    When a component grows, its new tasks may send before every receiver has the plan with these tasks. Their
-    frames can only be read with that plan, which will follow.
+    When a component grows, its new tasks may send before every receiver has the plan with these tasks. Their frames can
+    be read only with that plan, which will follow.
 
     Invariants: at most STRANGE_FRAMES_MAX frames and STRANGE_BYTES_MAX bytes wait, each at most STRANGE_WAIT_S seconds;
     frames of one task keep their order.
@@ -315,7 +314,7 @@ class EarlyFrames:
         return len(self._waiting)
 
     def hold(self, frame: frame_pb2.Frame, size: int, now: float) -> bool:
-        """Keep a frame; return False if there is no room for it."""
+        """Keep a frame; return False if there is no space for it."""
         if len(self._waiting) >= STRANGE_FRAMES_MAX or self._bytes + size > STRANGE_BYTES_MAX:
             return False
         self._waiting.append((frame, size, now + STRANGE_WAIT_S))
@@ -355,11 +354,11 @@ class Step(Enum):
 
     #: A frame for the task.
     PROCESS = "process"
-    #: A frame of a blocked source, kept here.
+    #: A frame from a blocked source, kept here.
     HELD = "held"
-    #: A frame of a blocked source, and no room for it: decline the checkpoint.
+    #: A frame from a blocked source, and no space for it: decline the checkpoint.
     FULL = "full"
-    #: A barrier of a checkpoint that is over, or of an unknown source.
+    #: A barrier of a checkpoint that is over, or from an unknown source.
     IGNORED = "ignored"
     #: A barrier; others are missing.
     NOTED = "noted"
@@ -372,7 +371,7 @@ class Step(Enum):
 class Aligner(Generic[T]):
     """Aligns the barriers of one bolt task.
 
-    `sources` are the tasks that send to it. `checkpoint` is the checkpoint being aligned, 0 without one.
+    `sources` are the tasks that send to it. `checkpoint` is the checkpoint being aligned, 0 if there is none.
     """
 
     def __init__(self, sources: Iterable[int], bytes_max: int) -> None:
@@ -386,7 +385,7 @@ class Aligner(Generic[T]):
         self._held: list[T] = []
 
     def data(self, source: int, item: T, size: int) -> Step:
-        """Return the action for a frame from the queue; if the frame is held, `end` returns `item`."""
+        """Return the action for a frame from the queue; if the frame is held, `end` later returns `item`."""
         if source not in self.blocked:
             return Step.PROCESS
         if self.held_bytes + size > self.bytes_max:
@@ -438,12 +437,12 @@ class Recorder:
         return source in self.open
 
     def data(self, frame: bytes, tuples: int) -> None:
-        """Record a frame of a source whose barrier has not arrived."""
+        """Record a frame from a source whose barrier has not arrived."""
         self.frames.append(frame)
         self.tuples += tuples
 
     def arrived(self, size: int) -> bool:
-        """Count an arrived frame; return False if there is no room for more."""
+        """Count an arrived frame; return False if there is no space for more."""
         self.bytes += size
         return self.bytes <= self.bytes_max
 

@@ -98,7 +98,7 @@ def leave(task: Inner) -> None:
             task.link.receive(task.take_frame)
             task.emitter.flush()
     except (HeronError, zmq.ZMQError) as error:
-        log.warning("could not send all output before the exit: %s", error)
+        log.warning("could not send all output before exiting: %s", error)
     try:
         if flushes:
             task.link.send_all()

@@ -124,7 +124,7 @@ def _report_of(task: Task) -> control_pb2.MetricsReport:
 
 
 def _silence_max_s(task: Task) -> float:
-    """Return the longest silence in seconds of an idle task, which must not count as dead."""
+    """Return for how many seconds an idle task may be silent without counting as dead."""
     limits = [SILENCE_MAX_S, task.stmgr.instance_lost_s / 3]
     if task.settings.hang_timeout_s:
         limits.append(task.settings.hang_timeout_s / 3)
@@ -345,7 +345,7 @@ def _task_class(
 def _install_signals(task: Task) -> list[int]:
     """Make SIGTERM ask the loop to stop, SIGUSR1 dump all stacks to the log, and SIGUSR2 sample them.
 
-    The list gets the reason for the stop.
+    Returns a list that gets the signal that requested the stop.
     """
     signalled: list[int] = []
 

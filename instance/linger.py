@@ -1,4 +1,4 @@
-"""Rules for waits: of tuples and acks that are sent together, and of a spout at its limit or without input. Pure.
+"""Rules for waits: tuples and acks wait to be sent together, and a spout waits at its limit or without input. Pure.
 
 A frame costs the same whether it holds one tuple or many, because it wakes up a thread at every hop. So the rate of
 frames is bounded: a task that sends rarely sends immediately; a task that sends often waits until `longest_s` after its
@@ -40,15 +40,16 @@ SEVERAL, LONGER = 4, 2
 
 
 class Room(NamedTuple):
-    """The room of a spout, which determines whether it may emit."""
+    """How many tuples a spout may emit, and when it continues."""
 
     tuples: int
     resume_at: float
-    """OPEN; or FULL until there is room again; or the time at which the spout continues in any case."""
+    """OPEN; or FULL until tuples are acked; or the time at which the spout continues in any case."""
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:
-    """Return the room of a spout with `pending` tuples out of `limit` (at least 1), which sends `batch` at a time.
+    """Return how much a spout may emit that has `pending` tuples out of `limit` (at least 1) and sends `batch` at a
+    time.
 
     `resume_at` is from the previous answer, OPEN at first; `now` is in monotonic seconds.
     """
@@ -97,7 +98,7 @@ class Linger:
     __slots__ = ("_longest_s", "due")
 
     def __init__(self, longest_s: float) -> None:
-        """`longest_s` is the longest wait of a tuple; with 0, each tuple is sent immediately."""
+        """`longest_s` is the longest time that a tuple waits; with 0, each tuple is sent immediately."""
         self._longest_s = longest_s
         #: The time from which tuples may be sent, on the clock of `sent`.
         self.due = float("-inf")
@@ -107,7 +108,7 @@ class Linger:
         self.due = max(self.due, now - (BURST - 1) * self._longest_s) + self._longest_s
 
     def over(self, now: float, slept: Callable[[], bool]) -> bool:
-        """Return whether a busy task must send now; `slept`: whether it has slept since its last send."""
+        """Return whether a busy task must send now; `slept` tells whether it has slept since its last send."""
         return now >= self.due and (now >= self.latest or slept())
 
     @property
@@ -119,12 +120,12 @@ class Linger:
 class AckLinger:
     """Decides when the acks of one bolt task may be sent.
 
-    A message of acks costs several processes a wake-up each, and so does the completion that follows. Only a
-    spout that has reached its limit of pending tuples waits for an ack. So while tuples keep coming, which shows that
-    no spout waits for long, acks wait up to `LONGEST_S` for others. They go out
+    A message of acks costs several processes a wake-up each, and so does the completion that follows. Only a spout that
+    has reached its limit on pending tuples waits for an ack. So while tuples keep coming, which shows that no spout
+    waits for long, acks wait up to `LONGEST_S` for others. They go out
 
-    - when there are `room` of them: all tasks of a component together hold at most `SHARE` of the tuples that one
-    spout may have pending; if that is very few, acks hardly wait;
+    - when there are `room` of them: all tasks of a component together hold at most `SHARE` of the tuples that one spout
+    may have pending; if these are very few, acks hardly wait;
     - when no tuple has come for `LINGERS` lingers of the tuples: a spout may have stopped because it lacks acks;
     - immediately if tuples are rarer than that, because a wait would need an extra wake-up.
 
@@ -134,7 +135,7 @@ class AckLinger:
     __slots__ = ("_came_at", "_often", "_pause_s", "_rarely", "_silence_s", "room")
 
     def __init__(self, linger_s: float) -> None:
-        """`linger_s` is the longest wait of a tuple, see `Linger`; with 0, all acks are sent immediately."""
+        """`linger_s` is the longest time that a tuple waits, see `Linger`; with 0, all acks are sent immediately."""
         self._silence_s = LINGERS * linger_s
         self._rarely = Linger(self._silence_s)
         self._often = Linger(max(self._silence_s, min(LONGEST * linger_s, LONGEST_S)))
@@ -145,7 +146,7 @@ class AckLinger:
         self.room = FEW
 
     def limit(self, pending: float, tasks: int) -> None:
-        """`pending`: smallest limit of pending tuples of any spout; `tasks`: number of tasks of this component."""
+        """`pending` is the smallest limit on pending tuples of any spout, `tasks` this component's number of tasks."""
         self.room = int(max(FEW, min(MANY, pending * SHARE / max(1, tasks))))
 
     def came(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The data link between a task and its stream manager: credit both ways, epoch and sequence numbers.
+"""The data link between a task and its stream manager: credit in both directions, epoch and sequence numbers.
 
 Outward, a frame is sent while the number of sent bytes is below the stream manager's grant (one frame may
 overshoot, so that a frame larger than the window passes); other frames wait in the outbox. Inward, this side grants the
@@ -147,7 +147,7 @@ class DataLink:
             self.outbox_tuples += tuples
 
     def send_control(self, data: bytes) -> None:
-        """Send a frame that needs no credit: acks are bounded by the tuples they are for."""
+        """Send a frame that needs no credit: acks are bounded by the tuples that they acknowledge."""
         if self.sock is not None:
             self._transmit(data)
 
@@ -167,7 +167,7 @@ class DataLink:
             self._transmit(data)
 
     def send_all(self) -> None:
-        """Send the whole outbox before the end, regardless of credit; the stream manager accepts it."""
+        """Send the whole outbox before the process ends, regardless of credit; the stream manager accepts it."""
         self.granted_out = max(self.granted_out, self.sent_bytes + self.outbox_bytes + 1)
         if self.sock is not None:
             self.pump()
@@ -205,7 +205,8 @@ class DataLink:
     # ---- inward -------------------------------------------------------------------------------
 
     def receive(self, take: Callable[[frame_pb2.Frame, int], None], budget: int = 64) -> int:
-        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Returns the number of frames."""
+        """Drain the socket without waiting; `take(frame, size)` gets every frame except credits. Returns the number of
+        frames."""
         sock = self.sock
         if sock is None or self._quiet:
             self._quiet = False  # only what was received by the wait is known
@@ -263,7 +264,7 @@ class DataLink:
             self.grant()
 
     def unreported(self) -> bool:
-        """Return whether the latest consumption is not reported to the stream manager yet."""
+        """Return whether the latest consumption has not been reported to the stream manager yet."""
         return self.consumed_bytes != self._reported_bytes
 
     def grant(self) -> None:
@@ -287,7 +288,7 @@ class DataLink:
     # ---- waiting ------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
-        """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
+        """Sleep until a frame comes, the wake descriptor is written to, or the time has passed.
 
         Without `frames`, a frame does not end the wait, and may be received up to `LOOK_EVERY_S` later. The descriptor
         `also` ends the wait, too; returns whether `also` can be read.

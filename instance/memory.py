@@ -41,13 +41,14 @@ def limit_address_space(limit_bytes: int) -> None:
 
 
 def release_reserve() -> None:
-    """Free the reserve after a MemoryError, to make room for its report."""
+    """Free the reserve after a MemoryError, to make memory available for its report."""
     while _reserve:
         _reserve.pop().close()
 
 
 def explain(error: BaseException) -> str:
-    """Return the message of an exception; for a MemoryError under a limit, with limit and peak of the address space."""
+    """Return the message of an exception; for a MemoryError under a limit, with the limit and the peak of the address
+    space."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     text = str(error)
     if not isinstance(error, MemoryError) or limit == resource.RLIM_INFINITY:

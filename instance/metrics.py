@@ -27,7 +27,7 @@ APART_MIN_S = 0.5
 
 
 class Traffic(Struct, frozen=True):
-    """Frames with tuples that have passed over a link, and the tuples in them, up to a moment."""
+    """The totals of a link at one moment: frames with tuples, and the tuples in them."""
 
     at: float
     """Monotonic seconds."""
@@ -130,7 +130,7 @@ RESTLESS = frozenset(
 
 
 class KeptSamples:
-    """The samples of the last report: the next report writes only numbers, and only histograms that have grown.
+    """Keeps the last report's samples, so that a report writes only numbers, and only histograms that have grown.
 
     Creating samples is most of a report's cost, and the next report contains the same samples.
     """
@@ -157,7 +157,6 @@ class KeptSamples:
             self.moved = self.moved or key[0] not in RESTLESS
 
     def take_histograms(self, histograms: dict[tuple[str, str], Histogram]) -> None:
-        """Set the samples of these histograms."""
         for key, histogram in list(histograms.items()):
             sample, count = self._histograms.get(key, (None, -1))
             if histogram.count == count:
@@ -173,7 +172,7 @@ class KeptSamples:
 
 
 class TaskMetrics:
-    """The system metrics of one task; names are those of Heron."""
+    """The system metrics of one task, under Heron's names."""
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], float] = {}
@@ -223,7 +222,7 @@ class TaskMetrics:
         self.slowest_call(source, slowest, now)
 
     def slowest_call(self, source: str, took_ns: float, now: float) -> None:
-        """Record the time of one call of user code for tuples of a source."""
+        """Record the time of one call of user code for tuples from a source."""
         slowest = self.slowest.get(source)
         if slowest is None:
             slowest = self.slowest[source] = RecentMax()
@@ -325,7 +324,7 @@ class UserMetrics:
         if not self._full:
             self._full = True
             log.warning(
-                "metric %s: the key %r and further ones are dropped, because the task has more than %d metrics; "
+                "metric %s: the key %r and further keys are dropped, because the task has more than %d metrics; "
                 "use fewer keys",
                 name,
                 key[:100],

@@ -2,8 +2,8 @@
 
 A tuple with a value that cannot be decoded goes to the dead letters when its turn comes. A frame that cannot
 be split into values is given up as a whole: its tuples are counted and, under ATLEAST_ONCE, acked, because the
-same bytes would be sent again. A frame of a task that the plan does not have yet waits; a frame that cannot
-wait, or has waited too long, is counted and, under ATLEAST_ONCE, failed, because it can be read when it is sent again.
+same bytes would be sent again. A frame from a task that is not in the plan yet waits; a frame that cannot wait, or has
+waited too long, is counted and, under ATLEAST_ONCE, failed, because it can be read when it is sent again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("heron.instance")
 
 
 class FrameOpener(FrameReader):
-    """Opens the frames of one bolt task, for its thread."""
+    """Opens the frames of one bolt task; used by the task's thread."""
 
     def __init__(
         self,
@@ -56,13 +56,14 @@ class FrameOpener(FrameReader):
         return self.early_frames.take_known(self._components)
 
     def withholds(self, entry: Entry, now: float) -> bool:
-        """Return whether an open frame cannot be read yet. The frame then waits here; without room, it is given up."""
+        """Return whether an open frame cannot be read yet. The frame then waits here; if there is no space, it is given
+        up."""
         frame, size = entry.frame, entry.size
         if frame.source_task in self._components or not self._may_wait:
             return False
         self._queue.put_aside(entry)
         if not self.early_frames.hold(frame, size, now):
-            self._lose([(frame, size)], "there is no room for more frames that wait for the plan with their source")
+            self._lose([(frame, size)], "there is no space for more frames that wait for the plan with their source")
         return True
 
     # ---- what cannot be opened ----------------------------------------------------------------
@@ -81,7 +82,7 @@ class FrameOpener(FrameReader):
         self._count("__malformed-frames", "", 1)
         if frame.kind in (DATA, BARRIER):
             tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
-            log.error("refused a frame of task %d: its counts and arrays are inconsistent", frame.source_task)
+            log.error("refused a frame from task %d: its counts and arrays are inconsistent", frame.source_task)
             self._count_malformed(tuples)
             self._queue.refuse(size, tuples)
 
@@ -94,13 +95,13 @@ class FrameOpener(FrameReader):
         self._lose(self.early_frames.take_late(now), "no plan with their source arrived in time")
 
     def give_up_all(self) -> None:
-        """Give up all frames that wait here at the end of the task; their credit was returned."""
+        """Give up all frames that wait here when the task ends; their credit has already been returned."""
         self._lose(self.early_frames.take_all(), "the task ended before the plan with their source arrived")
 
     def _lose(self, frames: list[Sized], why: str) -> None:
         for frame, size in frames:
             tuples = frame.count - frame.skip
-            log.warning("gave up %d tuples of task %d: %s", tuples, frame.source_task, why)
+            log.warning("gave up %d tuples from task %d: %s", tuples, frame.source_task, why)
             self._queue.drop(frame, size)
             self._count("__gateway-lost-tuples", "unknown source", tuples)
             if frame.tracked and self._acks.acking:

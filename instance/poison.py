@@ -8,14 +8,14 @@ and when a charge lapses.
 A failed try is found in three ways. An exception is caught where it is raised. executed.py finds a call that lasts too
 long. A crash leaves no record of the tuple, so the successor of a crashed process works carefully: it records each
 tuple before the call of user code, and skips tuples that have failed too often. This work costs a few microseconds per
-tuple and ends after the number of tuples and the time that may lie between a crash and the return of its tuple.
-After a charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy
-task has no overhead.
+tuple, and ends once enough tuples and enough time have passed for the tuple that caused the crash to return. After a
+charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy task has no
+overhead.
 
-The journal keeps a task's charges across restarts. It is a small file in the folder of the topology's sockets, so it
-ends with the topology. A memory-mapped page in another file records the tuple in progress. The page survives the
-death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; neither file ever
-stops a task.
+The journal keeps a task's charges across restarts. It is a small file in the folder of the topology's sockets, so it is
+removed with the topology. A memory-mapped page in another file records the tuple in progress. The page survives the
+death of the process, and costs a memory write per tuple. Invariants: a damaged file counts as empty; no fault of either
+file stops a task.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RECORD_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
-    """Return the key of the tuple's content and source, which stays the same in a restart, a replay and a rewind."""
+    """Return the key of the tuple's content and source, which stays the same after a restart, a replay or a rewind."""
     try:
         plain = [value.data if type(value) is Undecodable else value for value in tup.values]
         values = format(stable_hash_many(plain), "x")
@@ -60,7 +60,7 @@ def key_of(component: str, tup: HeronTuple) -> str:
 
 
 def key_of_value(component: str, source: str, stream: str, content: bytes) -> str:
-    """Return the key of one value that is not decoded yet."""
+    """Return the key of one value that has not been decoded yet."""
     text = "\0".join((component, source, stream)).encode(errors="backslashreplace")
     return blake2b(text + b"\0\0" + content, digest_size=8).hexdigest()
 
@@ -122,7 +122,7 @@ class InHand:
         self._memory: mmap.mmap | None = None
 
     def read(self) -> dict[str, Any] | None:
-        """Return the predecessor's record of the tuple in progress when it died; None without such a tuple."""
+        """Return the predecessor's record of the tuple in progress when it died; None if there was no such tuple."""
         try:
             data = self._path.read_bytes()
             size = int.from_bytes(data[:4], "little")
@@ -184,7 +184,7 @@ CAREFUL_S = 60.0
 
 
 class EndsProcessError(Exception):
-    """Decoding this value has ended the allowed number of processes."""
+    """Decoding this value has already ended the allowed number of processes."""
 
     def __init__(self, charge: Charge) -> None:
         super().__init__(charge.why)
@@ -204,9 +204,9 @@ class PoisonGuard:
         settle: Callable[[HeronTuple], None],
         heard: Callable[[HeronTuple], dict[int, int]],
     ) -> None:
-        """`folder` ends with the topology; `settle` makes a tuple count as processed.
+        """`folder` is removed with the topology; `settle` makes a tuple count as processed.
 
-        `heard` returns the highest root of each spout task that has arrived by the time of a tuple.
+        `heard` returns, for a tuple, the highest root of each spout task that had arrived by then.
         """
         self._name = name
         self.tries_max = tries_max
@@ -229,7 +229,8 @@ class PoisonGuard:
     # ---- begin and end ------------------------------------------------------------------------
 
     def begin(self, after: ExitReason | None, asynchronous: bool) -> None:
-        """Called before the first tuple; `after` is the reason of the predecessor's end, None without a predecessor."""
+        """Called before the first tuple; `after` is the reason why the predecessor ended, None without a
+        predecessor."""
         if not self.tries_max:
             return
         self._begun = True
@@ -243,7 +244,7 @@ class PoisonGuard:
             try:
                 self._in_hand.open()
             except OSError as error:
-                log.warning("tuples cannot be recorded, so a tuple that crashes the task stays unknown: %s", error)
+                log.warning("tuples cannot be recorded, so a tuple that crashes the task is not identified: %s", error)
                 return
             self._look_for_it(True)
             log.info("recording each tuple for a while: a tuple may have ended the previous process")
@@ -275,7 +276,8 @@ class PoisonGuard:
     # ---- failures -----------------------------------------------------------------------------
 
     def raised(self, tup: HeronTuple, error: BaseException) -> bool:
-        """Handle an exception of user code for a tuple; return True if the tuple is given up and the task continues."""
+        """Handle an exception that user code raised for a tuple; return True if the tuple is given up and the task
+        continues."""
         exhausted = isinstance(error, MemoryError)
         if exhausted:
             release_reserve()
@@ -287,7 +289,7 @@ class PoisonGuard:
         return self._failed(tup, user_traceback(error), deadly, raised=not exhausted) and not deadly
 
     def overran(self, tup: Part, why: str) -> None:
-        """Record that a call lasts too long, so that the process is about to end. Called by the watchdog's thread."""
+        """Record that a call has lasted too long and the process is about to end. Called by the watchdog's thread."""
         if not self.tries_max:
             return
         if isinstance(tup, InBatch):
@@ -296,7 +298,7 @@ class PoisonGuard:
             self._failed(tup, why, deadly=True)
 
     def raised_together(self, batch: InBatch, error: BaseException) -> None:
-        """Record that user code raised while it processed a batch, so that the task is about to end."""
+        """Record that user code raised an exception for a batch and the task is about to end."""
         if isinstance(error, MemoryError):
             release_reserve()
         if self.tries_max:
@@ -311,13 +313,13 @@ class PoisonGuard:
         self._journal.careful = True
         self._journal.save()
         # It is unknown which of the tuples that are not redelivered were processed.
-        text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
+        text = f"{why}\ncaused by one or more of the {len(batch)} tuples in this batch"
         for tup in batch.tuples() if self._mode != "EFFECTIVELY_ONCE" else ():
             if not self._comes_again(tup):
                 self._letters.bury(tup, text, 1)
 
     def _comes_again(self, tup: HeronTuple) -> bool:
-        """Return whether the next process gets the tuple again: by a rewind, or from the spout of its tree."""
+        """Return whether the next process gets the tuple again: after a rewind, or from the spout of its tree."""
         return self._mode == "EFFECTIVELY_ONCE" or (self._mode == "ATLEAST_ONCE" and bool(tup.roots))
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:
@@ -381,7 +383,7 @@ class PoisonGuard:
         why = f"a value of this tuple could not be decoded\n{user_traceback(error)}"
         self._letters.count_damaged(lost=not self.tries_max)
         if not self.tries_max:
-            log.error("gave up a tuple of %s/%s that cannot be decoded: %s", tup.component, tup.stream, error)
+            log.error("gave up a tuple from %s/%s that cannot be decoded: %s", tup.component, tup.stream, error)
             self._settle(tup)
             return
         key = key_of(self._name.component, tup)

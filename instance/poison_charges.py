@@ -2,7 +2,7 @@
 
 A tuple that a spout sends again has a new number, and after a rewind it may have another
 place, so only its content identifies it after a restart. Other tuples may have the same content and be
-innocent. Therefore a charge is never permanent: it is cleared when a tuple of the same content passes, or after some
+innocent. Therefore a charge is never permanent: it is cleared when a tuple with the same content passes, or after some
 time. A guilty content costs only a `term` of tuples before one of them is tried again. The term doubles each time that
 the retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
 costs one dead letter.
@@ -10,20 +10,20 @@ costs one dead letter.
 An end is charged to a content and not to (source task, number, attempt). All three are known when the tuple is marked,
 but none of these values is repeated. Under ATLEAST_ONCE, all tuples that had reached a killed process fail.
 Spouts send them again with new roots, which are above all earlier roots; so are the roots of tuples that had not
-arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged tuple, and hardly ever that
-it is not. Under EFFECTIVELY_ONCE, numbers begin again with the attempt. The same spout tuples arrive, but in another
-order, and a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row with
-this content in progress, and no tuple of this content that passed in between. So the content is charged.
+arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged tuple, and hardly ever
+shows that it is not. Under EFFECTIVELY_ONCE, numbers begin again with the attempt. The same spout tuples arrive, but in
+another order, and a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row
+with this content in progress, and no tuple with this content that passed in between. So the content is charged.
 
 An exception is better evidence than an end of the process: it identifies the tuple. So an exception is charged to one
-tuple at a time, and the next tuple of that content has all its tries. Under ATLEAST_ONCE, a tuple that is sent again
+tuple at a time, and the next tuple with that content has all its tries. Under ATLEAST_ONCE, a tuple that is sent again
 has a higher root than all tuples that had arrived when it failed. So a tuple with a lower root is another tuple, and
 giving up a tuple spends the charge. Under EFFECTIVELY_ONCE, the same tuples come again first, so the term grows by one
-for each set of tries of one tuple. If user code raises for every tuple, because a dependency is down, a task of equal
-tuples pauses as often as a task of distinct tuples.
+for each set of tries of one tuple. If user code raises for every tuple, because a dependency is down, a task that gets
+equal tuples pauses as often as one that gets distinct tuples.
 
-Invariants: there are at most `CHARGES_MAX` charges, and the oldest ones make room; no tuple is left out if its content
-has passed since it was charged.
+Invariants: there are at most `CHARGES_MAX` charges, and the oldest are dropped first; no tuple is left out if its
+content has passed since it was charged.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from msgspec import Struct, field
 
 from heronpy.procs.exit_reason import ExitReason
 
-#: Maximum number of contents that are remembered.
+#: Maximum number of contents that are kept.
 CHARGES_MAX = 256
 WHY_MAX_CHARS = 16 * 1024
 #: Seconds without a failed try after which a charge lapses.
 LAPSE_S = 3600.0
 TERM_MAX = 1 << 16
 
-#: Reasons of an end that the tuple in progress may have caused. A kill from outside
+#: Reasons for an end that the tuple in progress may have caused. A kill from outside
 #: (KILLED, PREEMPTED), a rewind and the loss of the host are not caused by a tuple.
 _BY_TUPLE = frozenset(
     {

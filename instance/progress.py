@@ -43,7 +43,7 @@ class Progress:
     untracked: bool = False
 
     def count(self, emitted: int) -> None:
-        """Take the counters at one moment; for the task's thread, between or within calls of user code."""
+        """Record the counters of this moment; for the task's thread, between or within calls of user code."""
         self.emitted = emitted
         self.counted = (time.time(), emitted, self.executed, self.acked, self.failed)
 
@@ -70,11 +70,11 @@ class ReadyTimeoutError(DeadlineError):
 
 
 class Readiness:
-    """Asks one bolt whether it is ready; calls `changed` if its reason changes. Raises TopologyError for a coroutine.
+    """Polls one bolt's `is_ready`, and calls `changed` if its reason changes. Raises TopologyError for a coroutine.
 
-    `is_ready` is polled, never per tuple, and only while the plan holds back the spouts: once tuples flow, a task that
-    restarts takes them when it can. The task's thread asks; the control thread reads `waiting_for` and `since` for the
-    status.
+    `is_ready` is polled at intervals, never per tuple, and only while the plan holds back the spouts: once tuples flow,
+    a task that restarts takes them when it can. The task's thread polls; the control thread reads `waiting_for` and
+    `since` for the status.
     """
 
     def __init__(

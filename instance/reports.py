@@ -1,4 +1,4 @@
-"""A task's reports: heartbeats and metrics, which the control thread only reads; exceptions."""
+"""A task's reports: heartbeats, metrics and exceptions. The control thread only reads the task's data."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def traffic_of(link: DataLink, now: float) -> Traffic:
 
 
 def count_link(metrics: TaskMetrics, link: DataLink, now: float) -> None:
-    """Set the metrics of a task's link; `now` in monotonic seconds."""
+    """Set the metrics of a task's link; `now` is in monotonic seconds."""
     counters = metrics.counters
     counters["__gateway-received-packets-count", ""] = link.received_frames
     counters["__gateway-received-packets-size", ""] = link.received_frames_bytes + link.received_bytes
@@ -141,7 +141,7 @@ def report_of(
 def exception_report(
     name: TaskName, kind: str, message: str, traceback: str, startup: bool = False, out_of_memory: bool = False
 ) -> control_pb2.ExceptionReport:
-    """Return the report of an exception to the executor; `kind` is its type."""
+    """Return the report of an exception for the executor; `kind` is the exception's type."""
     now = time.time()
     return control_pb2.ExceptionReport(
         process=name.instance_id,

@@ -1,8 +1,8 @@
-"""Writes the snapshot of a task while the task continues; and handles children that user code forks.
+"""Writes a task's snapshot while the task continues, and handles children that user code forks.
 
 Small state is encoded and sent immediately. Larger state that the task could change during the write is written
 by a forked copy of the process, which sees the state at the time of the fork; any other state is written by a helper
-thread. The end is announced with `report`, which may be called in any thread.
+thread. The outcome is announced with `report`, which may be called in any thread.
 
 The forked child only encodes, writes, and reports through a pipe: it never touches a socket, a log or a
 lock of its parent, closes nothing, and leaves by _exit. It dies with its parent, or at the deadline.
@@ -11,7 +11,7 @@ Invariants: one snapshot is written at a time; each is either reported once or c
 
 A child that user code forks is not a task, so it leaves the runtime at the fork. The child has copies of the task's
 sockets, wake pipes and signal handlers, but not the task's threads. Its writes would mix with the task's output, and
-SIGTERM would stop a loop that does not run. So the child drops these copies, and everything by which the loop
+SIGTERM would stop a loop that does not run. So the child drops these copies, and everything through which the loop
 communicates. When user code returns into the loop, or raises, the child ends. Until then the child may do anything.
 """
 
@@ -192,7 +192,7 @@ class Channel(Struct):
 
 
 class Job(Struct):
-    """One snapshot being written."""
+    """A snapshot that is being written."""
 
     checkpoint: int
     capture: Any
@@ -299,7 +299,7 @@ class SnapshotWriter:
         job.capture.forked()
 
     def _from_child(self, job: Job) -> TaskSnapshot:
-        """Wait for the child's report; reap the child in any case."""
+        """Wait for the child's report, and always reap the child."""
         data = bytearray()
         try:
             poller = select.poll()
@@ -331,7 +331,7 @@ class SnapshotWriter:
     # ---- the end ------------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        """Write the remaining parts, and report; in a helper thread unless the state is small."""
+        """Write the remaining parts and report, in a helper thread unless the state is small."""
         start = time.monotonic()
         snapshot: TaskSnapshot | None = None
         problem = ""

@@ -77,9 +77,9 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
-        #: The time at which a spout that has reached its limit of pending tuples continues; see linger.py.
+        #: The time at which a spout that has reached its limit on pending tuples continues; see linger.py.
         self._resume_at = OPEN
-        #: True if the limit of pending tuples is the only reason why nothing may be emitted.
+        #: True if the limit on pending tuples is the only reason why nothing may be emitted.
         self._at_limit = False
         #: The last requests of next_tuple: the time of its next call (0: no request), the descriptor to wait for, and
         #: whether it called `busy`.
@@ -161,7 +161,6 @@ class SpoutTask(Task):
         return emit_one(self.emitter, self.user.context, out, tup, tup_id, direct_task, need_task_ids)
 
     def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
-        """Emit many tuples for user code."""
         out = self.stream_named(stream)
         given = columns_of(self.emitter, out, columns, rows, "ids", None if ids is None else len(ids))
         marks = None if ids is None else list(ids)
@@ -201,7 +200,7 @@ class SpoutTask(Task):
             self.clamped = frame.on
 
     def on_link_lost(self) -> None:
-        """Fail the pending roots, because their acker has ended; tuples that were not sent yet stay here."""
+        """Fail the pending roots, because their acker has ended; tuples that have not been sent yet stay here."""
         self.clamped = False
         if self.acking and self.pending.total:
             self._given_up += self.pending.expire(float("inf"))
@@ -308,7 +307,6 @@ class SpoutTask(Task):
         self._turns()
 
     def _begin(self) -> None:
-        """Prepare the first turn of the loop."""
         self._stream_names = list(self.emitter.streams)
         self._activated = True
         kind = type(self.user.object)
@@ -384,9 +382,9 @@ class SpoutTask(Task):
     def _call(self, free: int, chunk: int, now: float) -> tuple[int, bool]:
         """Call next_tuple until it has emitted `free` tuples; return the number of calls, and whether the spout is dry.
 
-        Without a limit of pending tuples, `free` limits only the number of calls.
-        `chunk`: the maximum number of calls; 0: one by one, until the spout is dry. If it is time for a trace, the
-        first call is traced separately.
+        Without a limit on pending tuples, `free` limits only the number of calls. `chunk` is the maximum number of
+        calls; with 0, calls are made one by one until the spout is dry. If it is time for a trace, the first call is
+        traced separately.
         """
         traced, calls = 0, min(chunk or SINGLE_CALLS, free)
         count = self.emitter.emitted
@@ -530,7 +528,7 @@ class SpoutTask(Task):
         self._sleeps.forget()
 
     def _until_timer(self, pause_s: float, now: float) -> float:
-        """Return the pause, cut at the next check of pending tuples."""
+        """Return the pause, shortened to end at the next check of pending tuples."""
         if self.timeout_s and self.pending.total:
             return min(pause_s, max(0.0, self._next_expiry - now))
         return pause_s
@@ -538,7 +536,7 @@ class SpoutTask(Task):
     def _idle(self, now: float, idle_since: float, fresh: int = 0) -> None:
         """Sleep as long as next_tuple requested; by default in proportion to the time without an emit.
 
-        `fresh`: the tuples that were emitted just now.
+        `fresh` is the number of tuples that were just emitted.
         """
         if self._call_on >= 0 and not self._call_at:
             self._call_at = float("inf")

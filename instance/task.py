@@ -70,7 +70,7 @@ CREDIT_EVERY_S = 0.02
 
 # Both propagate through user code, so an `except Exception` there must not catch them.
 class StopRequested(BaseException):
-    """The task was asked to stop, and user code keeps emitting."""
+    """The task was asked to stop, but user code keeps emitting."""
 
 
 class UserError(BaseException):
@@ -114,7 +114,7 @@ class Task:
         self.finish_requested = self.leaving = self._waiting = False
         self.marks_per_s = marks_per_s
         self.time_use = TimeUse(time.monotonic_ns())
-        #: Time that user code has waited for room in the outgoing queue.
+        #: Time that user code has waited for space in the out-queue.
         self.waited_ns = 0
         self._next_progress = self._next_notice = 0.0
         tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
@@ -232,7 +232,7 @@ class Task:
         return self.standing.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
 
     def bind_emit(self) -> None:
-        """Make the fast `emit`, once the task is initialised."""
+        """Create the fast `emit` once the task is initialised."""
         raise NotImplementedError(f"{type(self).__name__} must implement bind_emit")  # pragma: no cover
 
     def run_loop(self) -> None:
@@ -240,7 +240,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must implement run_loop")  # pragma: no cover
 
     def prepare_delegate(self) -> None:
-        """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
+        """Let user code emit from initialize on; `bind_emit` later makes emits fast."""
         raise NotImplementedError(f"{type(self).__name__} must implement prepare_delegate")  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
@@ -284,10 +284,10 @@ class Task:
             raise StopRequested
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
-        """Pause user code that waits for an external condition, such as room on a disk, and serve control messages.
+        """Pause user code that waits for an external condition, such as space on a disk, and serve control messages.
 
-        `outage` names the reason; empty when the code continues. A waiting task is not hung. A task that must stop
-        raises StopRequested instead of waiting.
+        `outage` names the reason, or is empty when the code continues. A waiting task does not count as hung. A task
+        that must stop raises StopRequested instead of waiting.
         """
         if outage != self.standing.outage:
             self.standing.outage = outage
@@ -312,7 +312,8 @@ class Task:
         raise StopRequested
 
     def _cut_is_urgent(self) -> bool:
-        """Return whether an unaligned checkpoint must not wait for room: its barriers are behind the stuck frames."""
+        """Return whether an unaligned checkpoint must not wait for the out-queue: its barriers are behind stuck
+        frames."""
         checkpoints = self.checkpoints
         if checkpoints is None or not checkpoints.urgent:
             return False
@@ -396,11 +397,11 @@ class Task:
     # ---- progress -----------------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """Called by the control thread periodically, and no later than at the time that the last call returned."""
+        """Called by the control thread periodically, at the latest at the time that the last call returned."""
         return float("inf")
 
     def fill(self, report: control_pb2.MetricsReport) -> None:
-        """Add all content except numbers to a report; called by the control thread."""
+        """Add the spans of traces, and in a bolt its slow tuples, to a report; called by the control thread."""
         report.spans.extend(self.tracer.take())
         self.metrics.count_to("__discarded-spans", "", self.tracer.discarded)
 
@@ -420,7 +421,7 @@ class Task:
         """Update the pace of a task that receives tuples."""
 
     def ask_readiness(self, now: float) -> None:
-        """Ask a bolt that has not been ready, while the plan holds back the spouts for it."""
+        """Poll the readiness of a bolt while the plan holds back the spouts for it."""
         readiness = self.standing.readiness
         if readiness is None:
             return
@@ -450,11 +451,11 @@ class Task:
                 self.control.notify()
 
     def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1, rest: Doing = IDLE) -> bool:
-        """Wait for a frame (if `frames` is set), a message or the timeout; a task that waits is not hung.
+        """Wait for a frame (if `frames` is set), a message or the timeout; a waiting task does not count as hung.
 
-        The time of the wait counts as `rest`, or as blocked within an emit that waits for room. The descriptor `also`
-        of user code ends the wait, too; returns whether this descriptor can be read. Does not wait for a message whose
-        wake-up an earlier wait consumed, or in a task that must stop.
+        The time of the wait counts as `rest`, or as blocked within an emit that waits for the out-queue. The descriptor
+        `also` of user code ends the wait, too; returns whether this descriptor can be read. Returns immediately if an
+        earlier wait consumed the wake-up of a message, or if the task must stop.
         """
         if self.stopping or self.control.inbox:
             return False
@@ -528,5 +529,5 @@ class Task:
 
 
 def _random_bits() -> Any:
-    """Return a source of 64-bit edges, seeded from the system, also in a forked child."""
+    """Return a source of 64-bit edges, seeded from the system, even in a forked child."""
     return partial(random.Random(random.SystemRandom().getrandbits(128)).getrandbits, 64)

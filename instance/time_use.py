@@ -1,10 +1,10 @@
-"""The use of a task's time: busy, blocked and idle; and the durations of single calls of `process`. Pure.
+"""A task's use of its time (busy, blocked and idle), and the durations of single calls of `process`. Pure.
 
-*Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting
-for room in the outgoing queue, and at a spout also backpressure, its limit of pending tuples, and a sink that is not
-ready; the time at that limit is also reported separately. *Idle* is all other time: no input, a pause that next_tuple
-requested, a paused topology, or waiting for a plan. A call of user code that itself waits (for a database, or in
-`sleep`) is busy, because the task can do nothing else.
+*Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting for
+space in the out-queue, and at a spout also backpressure, its limit on pending tuples, and a sink that is not ready; the
+time at that limit is also reported separately. *Idle* is all other time: no input, a pause that next_tuple requested, a
+paused topology, or waiting for a plan. A call of user code that itself waits (for a database, or in `sleep`) is busy,
+because the task can do nothing else.
 
 An asynchronous bolt may wait with several tuples in progress. Its busy share is the used share of its limit
 (heron.instance.async_concurrency), because at the limit it takes no further tuple.
@@ -38,16 +38,16 @@ AT_LIMIT = Doing(0.0, True, at_limit=True)
 
 
 class Totals(NamedTuple):
-    """Nanoseconds since the task's start."""
+    """Nanoseconds of each activity since the task started."""
 
     busy: int
     blocked: int
-    """Blocked time without the time at the limit of pending tuples."""
+    """Blocked time without the time at the limit on pending tuples."""
     idle: int
     at_limit: int = 0
 
     def after(self, doing: Doing, took_ns: int) -> Totals:
-        """Return the totals after this activity for the given time."""
+        """Return the totals after this activity has lasted for the given time."""
         if doing is WORKING:
             return Totals(self.busy + took_ns, self.blocked, self.idle, self.at_limit)
         work = round(doing.work * took_ns)
@@ -66,17 +66,15 @@ class TimeUse:
     __slots__ = ("_moment",)
 
     def __init__(self, now_ns: int, doing: Doing = IDLE) -> None:
-        """All times are of one monotonic clock, in nanoseconds."""
+        """All times are nanoseconds of one monotonic clock."""
         #: Replaced as a whole, so that another thread always reads a consistent value.
         self._moment = (doing, now_ns, Totals(0, 0, 0))
 
     @property
     def doing(self) -> Doing:
-        """The current activity."""
         return self._moment[0]
 
     def turn(self, doing: Doing, now_ns: int) -> None:
-        """Set the current activity."""
         before, since, totals = self._moment
         if now_ns < since:
             now_ns = since
@@ -112,9 +110,9 @@ class ExecuteTimes:
 
     - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
     - a chunk that takes `SLOW_FACTOR` times as long as usual contains a slow call: all other calls count with the usual
-      time, and the slow call gets the remaining time. If several calls were slow, the time of the slow call is too
-      long; the sum is exact in any case. The usual time is a moving average per source, because streams differ. A chunk
-      can at most double it, so one slow call does not raise it much, and it follows a lasting change within a few
+      time, and the slow call gets the remaining time. If several calls were slow, the recorded time of the slow call is
+      too long; the sum is exact in any case. The usual time is a moving average per source, because streams differ. A
+      chunk can at most double it, so one slow call does not raise it much, and it follows a lasting change within a few
       chunks.
     """
 
@@ -129,8 +127,8 @@ class ExecuteTimes:
     def samples(self, source: str, count: int, took_ns: float, stamps: Sequence[int] = ()) -> list[Sample]:
         """Return the histogram entries for `count` calls (at least one) with this total time.
 
-        `stamps` are the times of the beginning and of the end of each call, if they were timed; the last stamps may
-        be missing. Then the samples are in the order of the calls.
+        `stamps` are the times of the beginning and of the end of each call, if they were timed; the last stamps may be
+        missing. With `stamps`, the samples are in the order of the calls.
         """
         mean = took_ns / count
         usual = self._usual.get(source)

@@ -1,8 +1,8 @@
-"""Traces: the time of a tuple, and of the tuples emitted for it, at each part of their way through the graph. Pure.
+"""Traces: the time of a tuple, and of the tuples emitted for it, in each part of their path through the graph. Pure.
 
 When it is time for a trace, the spout task makes one separate call of `next_tuple` (`heron.trace.per_s`, over all spout
 tasks). The outlets that grew during the call get the trace with the place of the first tuple that was added, and the
-frame made of such an outlet carries it (`Frame.trace`). Stream managers append the times at which the frame came and
+frame made of such an outlet carries it (`Frame.trace`). Stream managers append the times at which the frame arrived and
 left. A bolt processes the traced tuple separately, and the outlets that grew are traced in turn. Each call creates a
 span with its times and the times of the tuple's path to the call; spans are sent with the metrics and are joined at the
 topology master.
@@ -83,7 +83,7 @@ class _Call:
         return Traced(self._tracer, self.trace, self.number, place, emitted_ns)
 
     def leaving(self, outlet: Outlet) -> Traced | None:
-        """Return the trace in an outlet that is sent before the call has ended."""
+        """Return the trace in an outlet that is about to be sent before the call has ended."""
         found = self.of(outlet) if outlet.trace is None else None
         self.sizes[outlet] = 0
         if found is not None:
@@ -92,7 +92,7 @@ class _Call:
 
 
 class Tracer:
-    """The traces of one task, for its thread; the control thread takes the spans."""
+    """The traces of one task, recorded by the task's thread; the control thread takes the spans."""
 
     def __init__(
         self, emitter: Emitter, per_s: float, bits: Callable[[], int], clock: Callable[[], int], clock_id: int
@@ -173,7 +173,7 @@ class Tracer:
         return True
 
     def begin(self, arrived: Arrived) -> Span:
-        """Begin the processing of a traced tuple by a bolt; `end` must follow.
+        """Begin processing a traced tuple in a bolt; `end` must follow.
 
         Of several traced tuples in progress, only one is followed.
         """
@@ -186,7 +186,7 @@ class Tracer:
         return span
 
     def end(self, span: Span, tuples: int = 1) -> None:
-        """Record that the traced tuple is processed, with the number of tuples in the same call."""
+        """Record that the traced tuple has been processed, with the number of tuples in the same call."""
         span.ended, span.tuples = self.clock(), tuples
         if span.end != control_pb2.SPAN_JOINED:
             span.end = self._end(span.ended)
@@ -260,8 +260,8 @@ class LatencyMarkers:
     - The first tuple of a frame counts for all of them: their age is too large by the time it took to fill the frame, a
       few times `heron.instance.linger_max_us` at most, and a turn. The time of the call of next_tuple itself counts, so
       a spout that blocks in its source seems slow.
-    - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole, and the
-    first of two marks is kept.
+    - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole; an outlet
+    that is marked twice keeps its first mark.
     - Time in a window or a state is not measured: the path of a tuple ends there. Tuples that are emitted on a tick, or
       at the end of the input, have no mark; tuples that a tuple triggers have its mark.
     - An asynchronous bolt processes many tuples at once: all frames that it sends while a marked tuple is in progress
@@ -318,14 +318,14 @@ class LatencyMarkers:
     # ---- bolts --------------------------------------------------------------------------------
 
     def begin(self, origin_ns: int, now: float) -> None:
-        """Begin the processing of a marked frame's tuples; `end` must follow."""
+        """Begin processing a marked frame's tuples; `end` must follow."""
         batches = self._batches
         self._sizes = {outlet: len(outlet) for outlet in self._emitter.outlets() if outlet.flat}
         self._flushes = batches.flushes
         batches.origin_ns = origin_ns if now >= self.due else 0
 
     def end(self, now: float) -> bool:
-        """End the processing of these tuples; return whether nothing was emitted, so that their path ends here."""
+        """End processing these tuples; return whether nothing was emitted, so that their path ends here."""
         batches = self._batches
         origin_ns, batches.origin_ns = batches.origin_ns, 0
         grown = [o for o in self._emitter.outlets() if o.flat and len(o) != self._sizes.get(o, 0)]
@@ -339,7 +339,8 @@ class LatencyMarkers:
         return False
 
     def join(self, origin_ns: int, now: float) -> bool:
-        """Begin a marked tuple among others; return True if its mark is passed on, so that `part` must follow."""
+        """Begin a marked tuple while others are in progress; return True if its mark is passed on, so `part` must
+        follow."""
         if now < self.due:
             return False
         self._made(now)
@@ -348,7 +349,7 @@ class LatencyMarkers:
         return True
 
     def part(self, origin_ns: int) -> None:
-        """Record that the tuple is processed."""
+        """Record that a marked tuple among others has been processed."""
         self._beside.remove(origin_ns)
         self._batches.origin_ns = min(self._beside, default=0)
         for outlet in self._emitter.outlets():

@@ -64,7 +64,7 @@ RUNS_MAX = 1 << 15
 
 
 class Acker:
-    """Trees of the roots of one spout task."""
+    """The tuple trees of one spout task."""
 
     def __init__(self) -> None:
         self._value = np.zeros(RING_MIN, dtype=np.uint64)
@@ -81,11 +81,11 @@ class Acker:
     # ---- registering --------------------------------------------------------------------------
 
     def register(self, frame: frame_pb2.Frame) -> Runs:
-        """Register the roots of a frame from the spout; return the roots to fail because the ring is full."""
+        """Register the roots of a frame from the spout; return the roots that must fail because the ring is full."""
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
         if base < self._low:
-            # The other roots are so far behind the newest that the ring has no room for them.
+            # The other roots are so far behind the newest that the ring has no space for them.
             return joined([failed, one_run(base, count)])
         start = base & self._mask
         if start + count <= len(self._value):

@@ -1,8 +1,8 @@
 """Decides which processes may register as a task of this container.
 
-A process is admitted when its name fits its numbers, and its task is in this container according to the physical plan
-or to the packing plan that its executor follows: tasks that an update adds or moves to this container appear first in
-the packing plan. Refusals are counted.
+A process is admitted when its name matches its numbers, and its task is in this container according to the physical
+plan or to the packing plan that its executor follows: tasks that an update adds or moves to this container appear first
+in the packing plan. Refusals are counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("heronpy.statemgr")
 
 
 async def get_off_loop(state: StateManager, path: str) -> tuple[bytes, int] | None:
-    """Return data and version of a node; None if it does not exist or cannot be read now."""
+    """Return a node's data and version; None if it does not exist or cannot be read now."""
     try:
         return await asyncio.to_thread(state.get, path)
     except RetryableError as error:
@@ -46,7 +46,8 @@ class Admission:
         self.refused = 0
 
     def by_plan(self, message: control_pb2.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
-        """Return whether the plan has this task here. Raises InvalidRpcError if the sender cannot be such a task."""
+        """Return whether the plan assigns this task to this container. Raises InvalidRpcError if the sender cannot be
+        such a task."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
             self._refuse(f"{message.instance_id or f'task {task}'} is not a task of container {self._container}")
@@ -57,10 +58,11 @@ class Admission:
         return shown is not None and shown.container == self._container
 
     def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
-        """Return True once the packing plan has the task here or cannot be read. Raises InvalidRpcError otherwise.
+        """Return True once the packing plan assigns the task to this container or cannot be read. Raises
+        InvalidRpcError otherwise.
 
-        Returns False if the task has registered again in the meantime: only its newest registration counts, in any
-        order of the answers. Another registration does not make the task wait longer.
+        Returns False if the task has registered again in the meantime: only its newest registration counts, regardless
+        of the order of the answers. Another registration does not make the task wait longer.
         """
         # Recorded now and not when the answer is first awaited: the next registration may be served before that.
         mine = self._newest[message.task_id] = object()

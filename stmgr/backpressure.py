@@ -1,11 +1,11 @@
 """Spout backpressure with high and low marks, carried as a lease (decision D5). Pure.
 
 The marks of a queue are the data that its task processes in a quarter and in an eighth of the target time (`marks_of`).
-Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks of the settings.
-A stream manager in which frames for a task pile up announces this to all others, with the culprit. The episode is
-*avoided* while the task gets its input only by shuffle and another task of its component has room: its senders use
-that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires after three, so
-a dead announcer never stops the topology for long.
+Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks from the
+settings. A stream manager in which frames for a task pile up announces this, and the culprit, to all others. The
+episode is *avoided* while the task gets its input only by shuffle and another task of its component is not full: its
+senders use that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires
+after three, so a dead announcer never stops the topology for long.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
 they are held to its pace one frame at a time, hop by hop up to the spouts. A queue past twice the high mark clamps all
@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from heronpy.proto import control_pb2
 
-#: Maximum number of announcements of other stream managers that are kept.
+#: Maximum number of announcements from other stream managers that are kept.
 ACTIVE_MAX = 10_000
 #: Shortest time in seconds between the starts of two clamps of a link, which gives less than one toggle a second.
 REST_S = 1.0
@@ -39,7 +39,7 @@ FRAME_TUPLES_MAX = 2000
 
 
 def marks_of(high: int, low: int, bytes_per_s: float, target_s: float) -> tuple[int, int]:
-    """Return the high and low marks in bytes of a queue that is processed at this pace; at most `high` and `low`."""
+    """Return the high and low marks in bytes for a queue that is processed at this pace; at most `high` and `low`."""
     wanted = int(bytes_per_s * target_s * QUEUE_SHARE)
     return (max(1, wanted), wanted // 2) if wanted < high else (high, low)
 
@@ -131,8 +131,8 @@ class Backpressure:
     ) -> bool:
         """Observe a link's queue; `top_task()` names the culprit.
 
-        Returns whether the announcement changed. `marks`: high and low in bytes, by default the marks of links of
-        unknown pace.
+        Returns whether the announcement changed. `marks` are the high and the low mark in bytes, by default those for
+        links of unknown pace.
         """
         high, low = marks or (self.high, self.low)
         episode = self.local.get(link)
@@ -219,7 +219,7 @@ class Backpressure:
             )
 
     def lost(self, stmgr_id: str) -> None:
-        """Remove a stream manager that left the plan."""
+        """Remove a stream manager that has left the plan."""
         self.remote.pop(stmgr_id, None)
 
     def expire(self, now: float) -> None:
@@ -242,7 +242,7 @@ class Backpressure:
         return True
 
     def announcement_due(self, now: float, changed: bool) -> bool | None:
-        """Return True or False to announce on or off now; None for no announcement."""
+        """Return True to announce backpressure now, False to announce its end, None for no announcement."""
         if self.local:
             kinds = {(episode.avoided, clamps(episode)) for episode in self.local.values()}
             if changed or not self._announced or kinds != self._announced_kinds or now >= self._next_renewal:
@@ -256,18 +256,19 @@ class Backpressure:
         return None
 
     def next_deadline(self) -> float | None:
-        """Return the time of the next call of `expire` or `announcement_due` that may have an effect."""
+        """Return the earliest time at which `expire` or `announcement_due` may have an effect."""
         times = [remote.expires for remote in self.remote.values()]
         if self._announced:
             times.append(self._next_renewal)
         return min(times, default=None)
 
     def held_until(self, now: float) -> float:
-        """Return the seconds in which a full task held back its senders."""
+        """Return for how many seconds full tasks have held back their senders."""
         return self.held_s + (now - self._held_since if self.holding else 0.0)
 
     def spent(self, now: float, avoided: bool = False) -> dict[int, float]:
-        """Return, by culprit task, the seconds in which spouts were held back or senders avoided the task."""
+        """Return, by culprit task, for how many seconds spouts were held back or (`avoided`) senders avoided the
+        task."""
         total = dict(self.avoided_s if avoided else self.spent_s)
         for episode in self.local.values():
             if episode.avoided == avoided:

@@ -1,12 +1,12 @@
 """The decisions of a stream manager's control half: events in, effects out. Pure.
 
 Call `begin` first. `handle` takes an event and the monotonic time, and the shell sends a
-TICK at `next_deadline`. Tuples are not events; the shell passes frames to the switch. Timed actions happen on
-a TICK only, because other events may come from inside the switch.
+TICK at `next_deadline`. Tuples are not events; the shell passes frames to the switch. Timed actions happen only on a
+TICK, because other events may come from inside the switch.
 
 Invariants: the topology master gets a report at least once per heartbeat interval while anything moves, at least once
-per `silence_s` while nothing moves, and soon after a change; the log gets at most `LINES_PER_S` lines in a second, and
-reports the number of omitted ones; after STOPPED there are no effects.
+per `silence_s` while nothing moves, and soon after a change; the log gets at most `LINES_PER_S` lines per second, and
+reports the number of omitted lines; after STOPPED there are no effects.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _NOT_DUE = float("inf")
 class Control:
     """The state machine of the control half.
 
-    `pressure` is the switch's; `export_s` is the time between two metrics reports. While no task moves, and without
-    peers to probe, heartbeats are up to `silence_s` apart, and metrics `QUIET_EXPORTS` times that.
+    `pressure` is the switch's backpressure; `export_s` is the time between two metrics reports. While no task moves,
+    and without peers to probe, heartbeats are up to `silence_s` apart, and metrics `QUIET_EXPORTS` times that.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Control:
         self._stopped = False
 
     def next_link_epoch(self) -> int:
-        """Return a link epoch, unique over all incarnations of this stream manager: a counter, not a clock."""
+        """Return a link epoch, unique among all incarnations of this stream manager: a counter, not a clock."""
         self._links += 1
         return (incarnation_of(self.epoch, LINK_EPOCH_BITS) << LINK_EPOCH_SHIFT) + self._links
 
@@ -117,7 +117,7 @@ class Control:
         self._export_at = min(self._export_at, self._next(now, self._export_s))
 
     def _begin_round(self, now: float) -> None:
-        """Schedule the next round, and without activity also the next metrics."""
+        """Schedule the next round and, if there is no activity, the next metrics."""
         interval_s, moved = self._settings.heartbeat_interval_s, self._moved
         self._moved = bool(self.peers) or self._pressure.holding
         self._round_at = self._next(now, interval_s)
@@ -172,7 +172,7 @@ class Control:
         assert not self._effects, "effects were left behind"
         assert 0 <= self._follow_ups <= FOLLOW_UPS
         assert all(task == session.status.task_id for task, session in self.sessions.by_task.items())
-        assert self._waiting.keys() <= self.sessions.by_task.keys(), "a task waits that is not registered"
+        assert self._waiting.keys() <= self.sessions.by_task.keys(), "a task that is not registered is waiting"
         assert self.name not in self.peers, "it is its own peer"
 
     def _tick(self, now: float) -> None:
@@ -200,7 +200,7 @@ class Control:
         self._effects.append(Duty.PROBE_PEERS)
         if self._lines_left_out:
             count, self._lines_left_out = self._lines_left_out, 0
-            self._note(f"{count} lines were left out of this log: more than {LINES_PER_S} a second", now, warning=True)
+            self._note(f"{count} lines were omitted from this log (limit: {LINES_PER_S} a second)", now, warning=True)
 
     def _report_soon(self, now: float, delay_s: float = DEBOUNCE_S) -> None:
         self._follow_ups = FOLLOW_UPS

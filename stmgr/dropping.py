@@ -2,7 +2,7 @@
 
 Frames from a task of this container to a full task, here or elsewhere, are discarded and counted before the switch
 takes them. A task is full under the rules of backpressure: its queue is past its mark, its own stream manager has asked
-to hold its frames, or too much waits for that stream manager. While other tasks have room, its frames wait.
+to hold its frames, or too much waits for that stream manager. Its frames wait while other tasks are not full.
 
 Frames from another stream manager are not discarded here: that stream manager discards as soon as it is asked to hold.
 Until then a queue grows past its mark by the frames in transit, at most `link_window_bytes` per peer.
@@ -19,7 +19,7 @@ from .switch import Switch
 
 
 class Dropping:
-    """Discards tuples in front of the data path of a switch; without the setting it is not used."""
+    """Discards tuples in front of a switch's data path; unused without the setting."""
 
     def __init__(self, switch: Switch, policy: str, plan: plan_pb2.PhysicalPlan) -> None:
         self._switch = switch

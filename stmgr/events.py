@@ -1,7 +1,7 @@
 """The control half of a stream manager: its inputs (events) and outputs (effects). Plain data. Pure.
 
-`identity` is the ZeroMQ identity of a task. `request` is the shell's token of an open registration; each
-token is answered at most once.
+`identity` is the ZeroMQ identity of a task. `request` is the shell's token for an open registration; each token is
+answered at most once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TasksOrdered(Struct, frozen=True):
 
 
 class PressureHeard(Struct, frozen=True):
-    """Another stream manager of the plan announces backpressure, or its end."""
+    """Another stream manager in the plan announces backpressure, or its end."""
 
     message: control_pb2.Backpressure
 
@@ -133,7 +133,7 @@ class HoldCredit(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """Answer a registration with a body, with nothing, or with the reason of a refusal."""
+    """Answer a registration with a body, with nothing, or with the reason for a refusal."""
 
     request: int
     body: control_pb2.RegisterInstanceReply | None = None
@@ -160,7 +160,7 @@ class DropPeer(Struct, frozen=True):
 
 
 class Announce(Struct, frozen=True):
-    """Send to all peers."""
+    """Announce backpressure, or its end, to all peers."""
 
     message: control_pb2.Backpressure
 

@@ -50,7 +50,7 @@ class Hints:
         self.on_pressure: Callable[[], None] = lambda: None
 
     def start_marks(self) -> tuple[int, int]:
-        """Return the high and low marks in bytes of a task of unknown pace."""
+        """Return the high and low marks in bytes for a task of unknown pace."""
         if not self._target_s:
             return self._high, self._low
         return min(self._high, QUEUE_START_BYTES), min(self._low, QUEUE_START_BYTES // 2)
@@ -61,7 +61,7 @@ class Hints:
         return alike is not None and not alike <= self._backpressure.full()
 
     def hold_sender(self, waiting: Waiting) -> None:
-        """Withhold a frame's credit until the frame is sent. Shrink its sender's window if no other task has room."""
+        """Withhold a frame's credit until the frame is sent. Shrink its sender's window if all other tasks are full."""
         task = waiting.dest_task
         if not self.is_avoided(task):
             assert waiting.creditor is not None
@@ -81,7 +81,7 @@ class Hints:
             self.on_pressure()
 
     def _invite(self, link: Link) -> None:
-        """Give credit for free room of a task to senders that wait for a full task of its component."""
+        """Give credit for a task's free space to senders that wait for a full task of its component."""
         room = link.high - link.queued_bytes
         for other in self._backpressure.alike.get(link.task, ()):
             if other in self._tasks and room > 0 and (freed := self._tasks[other].link.free(room)):

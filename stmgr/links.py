@@ -11,7 +11,7 @@ task is too full asks its peers to `hold` the frames of that task instead.
 Invariants: `queued_bytes` and `queued_tuples` are the sums over `queue` and `held`; `retained` holds
 exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of their tuples.
 
-Credit means that a stream manager has room, not that frames are done: frames that it still holds are lost with it. So
+Credit means that a stream manager has space, not that frames are done: frames that it still holds are lost with it. So
 each CREDIT also has the number of settled tuples: processed by a task, taken over by another stream manager, or counted
 as discarded. When a stream manager dies, its senders count the unsettled tuples as lost.
 """
@@ -48,7 +48,7 @@ _PROBE = Frame(kind=CREDIT).SerializeToString()
 class Source:
     """The inward side of a link: frames from a peer, and the credit for them.
 
-    `absorbed` is called when a frame was passed on; credit is returned each quarter window.
+    `absorbed` is called when a frame has been passed on; credit is returned each quarter window.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Source:
         self.reply = _no_reply
 
     def absorbed(self, size: int, tuples: int) -> None:
-        """Record that a data frame of this peer was passed on."""
+        """Record that a data frame from this peer has been passed on."""
         self.absorbed_bytes += size
         self.absorbed_tuples += tuples
         self.absorbed_frames += 1
@@ -230,14 +230,14 @@ class Link:
         #: True if frames carry a checksum: frames to peers do; the kernel only copies frames to tasks.
         self.checked = not task
         self.queue: deque[Waiting] = deque()
-        #: Frames for tasks for which the peer currently has no room.
+        #: Frames for tasks for which the peer currently has no space.
         self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
         #: For a task: frames of its queue that may have a creditor, oldest first.
         self.owing: deque[Waiting] = deque()
         #: For a task: tuples per second that it processes while tuples wait; 0 if unknown.
         self.pace = 0.0
-        #: Marks of the queue in bytes: above the first the other end is full, below the second it has room again.
+        #: Marks of the queue in bytes: above the first the other end is full, below the second it is no longer full.
         self.high, self.low = high, low
         #: Over all incarnations of the link.
         self.total_tuples = self.total_bytes = self.total_consumed = self.total_frames = 0
@@ -406,7 +406,7 @@ class Link:
         return 0
 
     def hold(self, task: int) -> None:
-        """Hold back the frames of a task until `release`."""
+        """Hold back the frames for a task until `release`."""
         if task not in self.held:
             self.held[task] = deque(waiting for waiting in self.queue if waiting.dest_task == task)
             if self.held[task]:
@@ -464,7 +464,7 @@ class Link:
 
     def credit(self, frame: frame_pb2.Frame) -> None:
         """Apply a CREDIT from the peer."""
-        # These are claims of the peer: it grants what it has room for, and cannot have settled tuples that were not
+        # These are claims of the peer: it grants what it has space for, and cannot have settled tuples that were not
         # sent.
         self.granted_bytes = max(self.granted_bytes, min(frame.granted_bytes, self.sent_bytes + GRANT_MAX_BYTES))
         # Peers that count only bytes grant any number of tuples.
@@ -502,7 +502,7 @@ class Link:
         return self.sent_tuples - self.consumed_tuples
 
     def top_task(self) -> tuple[int, int]:
-        """Return (destination task, bytes) of the task with most bytes in the queue."""
+        """Return (destination task, bytes) for the task with the most bytes in the queue."""
         per_task: dict[int, int] = {}
         for waiting in self.waiting():
             per_task[waiting.dest_task] = per_task.get(waiting.dest_task, 0) + len(waiting.data)
@@ -519,7 +519,7 @@ def skip_bytes(skip: int) -> bytes:
 
 
 def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame, bytes] | None:
-    """Return epoch, sequence number, frame and its bytes of a message without identity; None if it is incomplete.
+    """Return the epoch, sequence number, frame and frame bytes in a message without identity; None if it is incomplete.
 
     A message that is foreign, of another version or damaged is never parsed. Each frame is a new message object,
     because a reused object keeps the memory of all its earlier content (upb's arena).

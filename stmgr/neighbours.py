@@ -50,24 +50,24 @@ class LocalTask:
         #: The LEAVE of an orderly exit.
         self.farewell: frame_pb2.Frame | None = None
         self.in_plan = False
-        #: Links of peers that were asked to hold back the frames of this task.
+        #: Links of peers that were asked to hold back the frames for this task.
         self.held_by: list[Source] = []
         #: The maximum number of tuples in a frame for it, as reported to its senders; 0: any number.
         self.limit = 0
 
     def begin(self, identity: bytes, epoch: int) -> None:
-        """Begin a new link of the same process or its successor."""
+        """Begin a new link to the same process or its successor."""
         received = self.received_tuples()
         if epoch != self.epoch:
             self.ended, received = (self.epoch, received), 0
         self.identity, self.epoch, self.earlier_tuples, self.source = identity, epoch, received, None
 
     def received_tuples(self) -> int:
-        """The number of tuples that have arrived from the process of `epoch`, a lower bound of its emitted tuples."""
+        """The number of tuples that have arrived from the process of `epoch`, a lower bound on its emitted tuples."""
         return self.earlier_tuples + (self.source.received_tuples if self.source is not None else 0)
 
     def release(self) -> None:
-        """Allow peers to send frames of this task again."""
+        """Allow peers to send frames for this task again."""
         message = Frame(kind=CLAMP, dest_task=self.task, on=False, count=self.limit).SerializeToString()
         for source in self.held_by:
             source.holding.discard(self.task)
@@ -76,7 +76,7 @@ class LocalTask:
 
 
 class Peer:
-    """Another stream manager: the link to it."""
+    """Another stream manager, and the link to it."""
 
     __slots__ = ("epoch", "link", "stmgr_id")
 
@@ -87,7 +87,7 @@ class Peer:
 
 
 def replier(send: Callable[[bytes, bytes, bytes], bool], identity: bytes, epoch: int) -> Callable[[bytes], None]:
-    """Return a function that answers a peer over its link, with numbers so that the peer detects a missing answer."""
+    """Return a function that answers a peer over its link; answers are numbered, so the peer detects a missing one."""
     seq = 0
 
     def reply(data: bytes) -> None:
@@ -113,7 +113,7 @@ class PendingLinks:
         self.refused = 0
 
     def begin(self, identity: bytes, parts: Parts) -> None:
-        """Keep the first message of a link; drop the messages of an earlier link of the same peer."""
+        """Keep the first message of a link; drop the messages of an earlier link from the same peer."""
         self.take_out(identity)
         if len(self._kept) < LINKS_MAX:
             self._kept[identity] = []

@@ -99,7 +99,8 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
 
 
 def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
-    """Yield name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are summed."""
+    """Yield the name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are
+    summed."""
     # The numbers of containers only grow, so a new container moves no other container beyond the limit.
     peers = sorted(switch.peers.items(), key=lambda item: (len(item[0]), item[0]))
     for name, peer in peers[:PEERS_MAX]:
@@ -175,7 +176,7 @@ def metrics(
 
 
 class CheckpointReports:
-    """Reports of tasks and this stream manager about checkpoints, resent until the topology master has them.
+    """Reports of tasks and this stream manager about checkpoints, resent until the topology master confirms them.
 
     `call` sends a message to the topology master and waits for its answer.
 
@@ -233,7 +234,6 @@ class CheckpointReports:
         del self._jobs[key]
 
     def close(self) -> None:
-        """Stop sending reports."""
         self._kept.clear()
         for job in list(self._jobs.values()):
             job.cancel()

@@ -15,7 +15,7 @@ ENDED_MAX = 1000
 
 
 class Session(Struct):
-    """One task of this container as its process reports it."""
+    """One task of this container, as reported by its process."""
 
     identity: bytes
     status: control_pb2.TaskStatus
@@ -96,7 +96,7 @@ class Sessions(Struct):
     def expire(self, now: float) -> list[int]:
         """Return the tasks that have just become silent for too long.
 
-        After a pause of this process silence does not count: messages may still wait to be read.
+        After a pause of this process, silence does not count: messages may still wait to be read.
         """
         paused, self._looked_at = now - self._looked_at > self.lost_s / 2, now
         gone = []
@@ -111,5 +111,5 @@ class Sessions(Struct):
 
 
 def _important(status: control_pb2.TaskStatus) -> tuple[int, ...]:
-    """Return the fields for which the topology master waits."""
+    """Return the fields that the topology master is waiting for."""
     return status.state, status.plan_version, status.attempt, status.committed, not status.waiting_for, status.ends

@@ -131,7 +131,7 @@ class Stmgr:
         connect(self._push, f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
 
     async def _say_last(self) -> None:
-        """Pass on last reports and frames of tasks that have just ended, so that the totals include them."""
+        """Pass on the last reports and frames from tasks that have just ended, so that the totals include them."""
         begun = time.monotonic()
         while True:
             last, tasks = self.machine.sessions.said_last()

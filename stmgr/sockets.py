@@ -120,7 +120,7 @@ class PeerConnection:
         self._reconnecting = True
 
     def open(self) -> None:
-        """Open a link, and again whenever it is lost. Idempotent."""
+        """Open a link, and reopen it whenever it is lost. Idempotent."""
         if self._idle:
             self._idle = False
             self._reconnect()

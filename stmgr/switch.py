@@ -131,7 +131,7 @@ class Switch:
             self._end_source(identity)
 
     def _open(self, identity: bytes, epoch: int, parts: list[bytes]) -> None:
-        """Handle the first frame of a link from a registered task or a peer of the plan; ignore other frames."""
+        """Handle the first frame of a link from a registered task or a peer in the plan; ignore other frames."""
         for task in self.tasks.values():
             if task.identity == identity and task.source is not None and task.source.epoch == epoch:
                 task.source.seq = 1
@@ -179,7 +179,7 @@ class Switch:
         return count
 
     def data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """Route a frame from a task or a peer that is sent in the order of the data."""
+        """Route a frame from a task or a peer: data, or a message that must stay in order with the data."""
         if not fits(frame):
             self.counts["malformed_frames"] += 1
             count = self.refuse(frame, data, source)
@@ -304,7 +304,7 @@ class Switch:
     # ---- tasks --------------------------------------------------------------------------------
 
     def take_places(self, mine: dict[int, str], spouts: Container[str], elsewhere: dict[int, str]) -> None:
-        """Apply a new plan: the component of each task here, and the stream manager of each other task."""
+        """Apply a new plan: the component of each task here, and the stream manager of every other task."""
         for task_id, component in mine.items():
             self.add_task(task_id, component, component in spouts)
             self.remote.pop(task_id, None)
@@ -322,7 +322,7 @@ class Switch:
                 source.grant()
 
     def absent(self, connected: Container[int], rewound: bool) -> list[int]:
-        """Return the tasks that the plan has elsewhere or no longer contains, and that can be removed now.
+        """Return the tasks that the plan places elsewhere or no longer contains, and that can be removed now.
 
         A connected task may still have frames to send, unless it has sent LEAVE, or the plan's new
         attempt rewinds these frames.
@@ -345,7 +345,7 @@ class Switch:
         return False
 
     def attach(self, task: LocalTask, identity: bytes, epoch: int, link_epoch: int) -> None:
-        """Begin a (new) link of a task; settle the remaining frames of the previous link.
+        """Begin a (new) link to a task; settle the remaining frames of the previous link.
 
         The spout's side has given up all its pending roots by now, whether it is a new process or not.
         """
@@ -451,7 +451,7 @@ class Switch:
     ) -> Peer:
         """Add a peer, or a new incarnation of it; its queued frames stay queued.
 
-        `wanted` is called when frames wait for it without a link; `open_peer` opens one.
+        `wanted` is called when frames wait for the peer without a link; `open_peer` opens one.
         """
         peer = self.peers.get(stmgr_id)
         if peer is None:
@@ -470,7 +470,7 @@ class Switch:
         return peer
 
     def is_peer(self, identity: bytes) -> bool:
-        """Return whether this is the identity of a stream manager of the plan."""
+        """Return whether this is the identity of a stream manager in the plan."""
         match = _PEER.fullmatch(identity)
         return match is not None and self.peer_epochs.get(match[1].decode()) == int(match[2])
 
@@ -486,7 +486,6 @@ class Switch:
             self._lose(peer.link.close(), "peer lost")
 
     def open_peer(self, stmgr_id: str, link_epoch: int) -> None:
-        """Start a link to a peer."""
         peer = self.peers.get(stmgr_id)
         if peer is None:
             return
@@ -504,7 +503,7 @@ class Switch:
         return [name for name, peer in self.peers.items() if not peer.link.probe()]
 
     def remove_peer(self, stmgr_id: str) -> None:
-        """Remove a peer that left the plan."""
+        """Remove a peer that has left the plan."""
         peer = self.peers.pop(stmgr_id)
         for task in peer.link.held:
             self.hints.tell(task, False, 0)
@@ -517,7 +516,6 @@ class Switch:
     # ---- backpressure -------------------------------------------------------------------------
 
     def clamp_spouts(self, on: bool) -> None:
-        """Stop or resume the local spouts."""
         message = clamp_frame(on)
         for task in self.tasks.values():
             if task.is_spout:
@@ -548,7 +546,7 @@ class Switch:
 
     @property
     def settled(self) -> bool:
-        """True if all tasks have left, and the peers have received all their frames."""
+        """True if all tasks have left, and the peers have received all frames for them."""
         moving = any(peer.link.in_flight() or peer.link.queued_tuples for peer in self.peers.values())
         return self.tasks_left and not moving
 

@@ -2,8 +2,8 @@
 
     heron submit local topologies/async_bolt.py AsyncBolt
 
-Each look-up takes 0.1 s, like a call of a web service. A plain bolt makes ten look-ups a second.
-This bolt runs up to 50 look-ups concurrently in one process, and acks each tuple separately.
+Each look-up takes 0.1 s, like a call to a web service. A plain bolt makes ten look-ups a second. This bolt runs up to
+50 look-ups concurrently in one process, and acks each tuple separately.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CITIES = ("Athens", "Berlin", "Cairo", "Dublin", "Essen")
 
 
 class CitySpout(Spout):
-    """Emits names of cities as fast as the bolt processes them: backpressure sets the pace."""
+    """Emits city names as fast as the bolt processes them: backpressure sets the pace."""
 
     outputs = ["number", "city"]
 
@@ -55,7 +55,7 @@ class LookUpBolt(AsyncBolt):
 
     @staticmethod
     async def look_up(city: str) -> str:
-        """Simulate a call of a service with an asynchronous client."""
+        """Simulate a call to a service with an asynchronous client."""
         await asyncio.sleep(0.1)
         return "sunny" if len(city) % 2 else "rainy"
 

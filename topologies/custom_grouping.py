@@ -58,7 +58,7 @@ class OrderSpout(Spout):
 
 
 class OrderBolt(Bolt):
-    """Sums up the orders of each customer that the grouping sends to this task."""
+    """Adds up the orders of each customer that the grouping sends to this task."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.totals: dict[str, int] = {}

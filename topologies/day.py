@@ -23,7 +23,7 @@ SLOW = "/tmp/heron-day-is-slow"
 
 
 class Visits(Spout):
-    """Emits the load of a day; a new day begins every `DAY_S` seconds."""
+    """Emits a day's load; a new day begins every `DAY_S` seconds."""
 
     outputs = ["number"]
 
@@ -54,7 +54,7 @@ class Visits(Spout):
 
 
 class Work(Bolt):
-    """Simulates a call of a service for each tuple."""
+    """Simulates a call to a service for each tuple."""
 
     def process(self, tup: Tuple) -> None:
         time.sleep(0.041 if os.path.exists(SLOW) else 0.001)

@@ -56,7 +56,7 @@ class DispatchBolt(Bolt):
 
 
 class WorkerBolt(Bolt):
-    """Sums up the sizes of its jobs."""
+    """Adds up the sizes of its jobs."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.done = 0

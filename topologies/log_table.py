@@ -51,7 +51,7 @@ ROTATE_EACH = 6_000
 
 
 def requests(unit: LogUnit) -> Iterator[list[object]]:
-    """Yield the requests of a unit. Any other line raises, and goes to the list of bad ranges."""
+    """Yield the requests of a unit. Any other line raises an exception, and is listed as a bad range."""
     for line in unit.lines():
         found = LINE.fullmatch(line)
         if found is None:
@@ -93,7 +93,7 @@ def log_table(name: str, logs: str, table: str, until: str = "forever") -> Topol
 
 
 def log_traffic(name: str, logs: str, table: str, until: str = "forever") -> TopologyBuilder:
-    """Return the topology with Spark: workers of one pipeline, and rows that go to Spark in groups of units."""
+    """Return the topology with Spark: workers of one pipeline, whose rows go to Spark in groups of units."""
     builder = TopologyBuilder(name)
     builder.add_spec(
         *LogUnits.specs(

@@ -94,6 +94,6 @@ def sick(name: str, what: str) -> TopologyBuilder:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", default="Sick")
-    parser.add_argument("--what", choices=KINDS, required=True, help="the problem of the topology")
+    parser.add_argument("--what", choices=KINDS, required=True, help="the topology's problem")
     options = parser.parse_args()
     sick(options.name, options.what).build_and_submit()

@@ -1,4 +1,4 @@
-"""Word count with an exact result in spite of failures: counts are state, checkpoints publish the files.
+"""Word count with an exact result despite failures: counts are state, and checkpoints publish the files.
 
     heron submit local topologies/stateful_word_count.py Counts --file book.txt --out counts
     heron checkpoints list local Counts
@@ -111,7 +111,7 @@ def stateful_word_count(name: str, path: str, folder: str, times: int = 1, rate:
 
 def main() -> None:
     """Describe the topology and submit it."""
-    parser = argparse.ArgumentParser(description="Count words, exactly.")
+    parser = argparse.ArgumentParser(description="Count words exactly.")
     parser.add_argument("name", nargs="?", default="Counts", help="name of the topology")
     parser.add_argument("--file", required=True, help="the text to count")
     parser.add_argument("--out", required=True, help="folder for the counts")

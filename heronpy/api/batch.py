@@ -1,7 +1,6 @@
-"""The batch as user code sees it: tuples of one input stream that arrived together, as columns.
+"""Batches as user code sees them: tuples of one input stream that arrived together, as columns.
 
-The runtime and the simulator each have their own subclass, and their own tuple class. Read attributes; do not check the
-type.
+The runtime and the simulator each define a subclass and a tuple class. Rely on the attributes, not on the type.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Batch(Sequence[Tuple]):
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """The values by field: a list for each field, with one value per tuple. The caller may change the lists."""
+        """Map from field to the list of its values, one per tuple. The caller may change the lists."""
         if self._columns is None and self._flat is None and self.record_batch is not None:
             values = (column.to_pylist() for column in self.record_batch.columns)
             self._columns = dict(zip(self.fields, values, strict=True))
@@ -76,15 +75,16 @@ class Batch(Sequence[Tuple]):
         return self._columns
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """A list for each tuple, with one value per field."""
+        """Return the values of each tuple, as a list of Python tuples."""
         width = len(self.fields)
         return list(zip(*[iter(self._all_values())] * width, strict=True)) if width else [()] * self._size
 
     def take(self, places: Iterable[int]) -> Self:
         """Return the tuples at these indices, in this order, as a batch.
 
-        Use it to filter a batch, or to choose the anchors of outputs. `places` are indices, such as a list or a NumPy
-        array; an index may be repeated. Raises IndexError for an index out of range, and TypeError for a boolean mask.
+        Use it to filter a batch, or to choose the anchors of outputs. `places` is a sequence of indices, such as a list
+        or a NumPy array; an index may be repeated. Raises IndexError for an index out of range, and TypeError for a
+        boolean mask.
         """
         chosen = list(places)
         if chosen and type(chosen[0]).__name__ in _BOOLS:
@@ -98,8 +98,8 @@ class Batch(Sequence[Tuple]):
         """Return the columns as a `pyarrow.RecordBatch`: the batch that was sent, or one built from the values.
 
         The schema is that of the stream; if the stream declares none, types are inferred from the values. Raises
-        MissingLibraryError without pyarrow. Raises pyarrow's error for a value that has no Arrow type or does not have
-        the declared type.
+        MissingLibraryError without pyarrow. Raises pyarrow's error for a value that has no Arrow type or is not of the
+        declared type.
         """
         if self.record_batch is not None:
             return self.record_batch
@@ -156,7 +156,7 @@ class Batch(Sequence[Tuple]):
 
     @abstractmethod
     def _part(self, places: list[int]) -> Self:
-        """Return the tuples at these indices as a batch; create it with `of=(self, places)`."""
+        """Return the tuples at these indices as a batch, which a subclass creates with `of=(self, places)`."""
 
     def _all_values(self) -> list[Any]:
         flat = self._flat

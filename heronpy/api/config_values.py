@@ -1,7 +1,7 @@
 """Convert configuration values to and from a topology message. Pure.
 
 Strings and numbers are sent as strings, and booleans as "true" and "false". Other values are pickled.
-When read, a string that represents a bool, int or float is converted to this type.
+When read, a string that represents a bool, int or float is converted to that type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
 def sanitize_config(config: Any, owner: str) -> dict[str, Any]:
     """Return a copy of `config`; values that are sent as strings are converted to strings.
 
-    Raises TypeError, which names `owner`, for anything but a dict with str keys.
+    Raises a TypeError that names `owner` unless `config` is a dict with str keys.
     """
     if not isinstance(config, dict):
         raise TypeError(f"configuration of {owner} must be a dict, given {type(config).__name__}: {config!r}")

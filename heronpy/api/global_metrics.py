@@ -1,4 +1,4 @@
-"""Counters that any code of the process can increment by name, without a context.
+"""Counters that any code in the process can increment by name, without a context.
 
 The runtime calls `init` once per task; the counters are reported as `__auto__/<key>`.
 """
@@ -17,7 +17,7 @@ _collector: MetricsCollector | None = None
 
 
 class _LockedMultiCountMetric(MultiCountMetric):
-    """Counters protected by a lock, so that a reset loses no `incr` of another thread."""
+    """Counters protected by a lock, so that a reset loses no `incr` from another thread."""
 
     def get_value_and_reset(self) -> dict[Any, int | float]:
         with lock:
@@ -37,7 +37,7 @@ safe_incr = incr
 
 
 def init(metrics_collector: MetricsCollector, metrics_bucket: float) -> None:
-    """Register the counters with the collector of this process, once per collector."""
+    """Register the counters with this process's collector, once per collector."""
     global registered, _collector
     with lock:
         if metrics_collector is _collector:

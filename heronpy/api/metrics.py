@@ -15,7 +15,7 @@ class IMetric:
     """Interface of a metric."""
 
     def get_value_and_reset(self) -> Any:
-        """Return the value since the last call (None: nothing to report). Multi-key metrics return a dict by key."""
+        """Return the value since the last call; None if there is nothing to report. Multi-key metrics return a dict."""
         raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
 
 
@@ -70,7 +70,7 @@ class IReducer:
         """Reset the reducer to its initial state."""
 
     def reduce(self, value: Any) -> None:
-        """Fold one more value in."""
+        """Fold one more value into the result."""
         raise NotImplementedError(f"{type(self).__name__} must define reduce(value)")
 
     def extract(self) -> Any:

@@ -21,7 +21,7 @@ _NO_FILE = "<dynamic-code>"
 
 
 def _with_file(code: CodeType) -> Any:
-    """Keep the file name of a code object, so that tracebacks of functions sent by value show source lines."""
+    """Keep a code object's file name when it is pickled, so that tracebacks of its function show source lines."""
     make, given = _reduce_code(code)
     return make, tuple(code.co_filename if isinstance(one, str) and one == _NO_FILE else one for one in given)
 

@@ -91,7 +91,7 @@ class FieldGrouping(NamedTuple):
 
 
 class CustomGrouping(NamedTuple):
-    """A grouping by a serialized `ICustomGrouping` instance or class path."""
+    """A grouping that a serialized `ICustomGrouping` instance or class path defines."""
 
     gtype: int
     python_serialized: bytes
@@ -102,7 +102,7 @@ AnyGrouping: TypeAlias = int | FieldGrouping | CustomGrouping
 
 
 class Grouping:
-    """The groupings: a grouping chooses the tasks of a consumer that receive a tuple."""
+    """The groupings: each chooses which tasks of a consumer receive a tuple."""
 
     SHUFFLE: ClassVar[int] = topology_pb2.Grouping.Value("SHUFFLE")
     ALL: ClassVar[int] = topology_pb2.Grouping.Value("ALL")

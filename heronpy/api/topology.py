@@ -1,4 +1,4 @@
-"""Topologies: connect components, and pass them to the `heron` command.
+"""Topologies: classes that connect components, and pass the topology to the `heron` command.
 
 A subclass of `Topology` whose class attributes are component specs, and a `TopologyBuilder`, create the
 same message. Everything is checked when the class is created or the topology is built. The environment
@@ -40,7 +40,7 @@ _NAME = "cmdline.topology.name"
 
 
 def heron_options() -> dict[str, str]:
-    """Return the options in the variable HERON_OPTIONS: `k=v` separated by commas, with %%%% for a space.
+    """Return the options in the variable HERON_OPTIONS: pairs `k=v`, separated by commas, with %%%% for a space.
 
     Returns an empty dict if the variable is not set. Raises ValueError if its value is malformed.
     """
@@ -57,7 +57,7 @@ def heron_options() -> dict[str, str]:
 
 
 def validate_components(specs: list[HeronComponentSpec]) -> None:
-    """Check each component, and that all inputs exist. Raises ValueError or TypeError."""
+    """Check each component, and check that all inputs exist. Raises ValueError or TypeError."""
     by_name: dict[str, HeronComponentSpec] = {}
     for spec in specs:
         if spec.name in by_name:
@@ -132,7 +132,7 @@ def submissions_ignored() -> Iterator[None]:
 
 
 def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
-    """Write `<directory>/<name>.defn` and return its path; a name that is too long is hashed."""
+    """Write `<directory>/<name>.defn`, with a hash in place of a name that is too long, and return its path."""
     for component in components_of(topology).values():
         if "<locals>" in component.comp.class_name:
             raise ValueError(
@@ -215,19 +215,19 @@ class TopologyType(type):
 
     @classmethod
     def add_spout_specs(mcs, spec: HeronComponentSpec, spout_specs: dict[str, Any]) -> None:
-        """Add the message of a spout. Raises ValueError if the spout has no output."""
+        """Add a spout's message. Raises ValueError if the spout has no output."""
         spec.check_streams()
         spout_specs[str(spec.name)] = spec.get_protobuf()
 
     @classmethod
     def add_bolt_specs(mcs, spec: HeronComponentSpec, bolt_specs: dict[str, Any]) -> None:
-        """Add the message of a bolt. Raises ValueError if the bolt has no input."""
+        """Add a bolt's message. Raises ValueError if the bolt has no input."""
         spec.check_streams()
         bolt_specs[str(spec.name)] = spec.get_protobuf()
 
     @classmethod
     def get_topology_config_protobuf(mcs, class_dict: dict[str, Any]) -> topology_pb2.Config:
-        """Return the message of the entry `_topo_config`."""
+        """Return the configuration in the entry `_topo_config` as a message."""
         return encode_config(class_dict["_topo_config"])
 
     @classmethod

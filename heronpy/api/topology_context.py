@@ -89,17 +89,17 @@ class ITaskHook:
         """Called when a spout's tuple fails."""
 
     def bolt_execute(self, bolt_execute_info: BoltExecuteInfo) -> None:
-        """Called after a bolt processed a tuple."""
+        """Called after a bolt has processed a tuple."""
 
     def bolt_ack(self, bolt_ack_info: BoltAckInfo) -> None:
-        """Called after a bolt acked a tuple."""
+        """Called after a bolt has acked a tuple."""
 
     def bolt_fail(self, bolt_fail_info: BoltFailInfo) -> None:
-        """Called after a bolt failed a tuple."""
+        """Called after a bolt has failed a tuple."""
 
 
 class StreamId(NamedTuple):
-    """A stream by its name and the component that emits it."""
+    """A stream, identified by its name and the component that emits it."""
 
     id: str
     component_name: str
@@ -181,7 +181,7 @@ class TopologyContext:
         return str(self._topology.id)
 
     def keyed_state(self, name: str, ttl_s: float | None = None) -> KeyedState:
-        """Return a mapping from keys of this task to values, saved with checkpoints under EFFECTIVELY_ONCE.
+        """Return a mapping from this task's keys to values, saved with checkpoints under EFFECTIVELY_ONCE.
 
         The keys are the values of the field by which the component's input is grouped, or tuples of
         values if there are several fields. Keys move with their tuples when the parallelism changes. With
@@ -194,11 +194,11 @@ class TopologyContext:
         """Return a mapping from the source partitions that this task reads to values, saved with checkpoints.
 
         A key is a pair (log, number). A log is a unit of the source, such as a topic or a file; its partitions are
-        counted from 0. Partition p of log L belongs to task `(stable_hash(L) + p) mod n` of the component's n tasks;
-        `own(L, count)` of the mapping returns the numbers that belong to this task. When the parallelism changes
-        under EFFECTIVELY_ONCE, a partition moves to its new task with its value. In the other modes the mapping is in
-        memory only: `own` follows each change, and a partition that moves to this task has the value that this task
-        most recently stored, if any. `next_tuple` is called again after each change, even after `end_of_input`.
+        numbered from 0. Partition p of log L belongs to task `(stable_hash(L) + p) mod n` of the component's n tasks;
+        `own(L, count)` of the mapping returns the numbers that belong to this task. When the parallelism changes under
+        EFFECTIVELY_ONCE, a partition moves to its new task with its value. In the other modes the mapping is in memory
+        only: `own` reflects each change, and a partition that moves to this task has the value that this task most
+        recently stored, if any. `next_tuple` is called again after each change, even after `end_of_input`.
         """
         return self.keyed_states.partitioned(name)
 
@@ -214,9 +214,9 @@ class TopologyContext:
 
     @property
     def attempt(self) -> int:
-        """The number of starts of this task's region under EFFECTIVELY_ONCE, including this start; otherwise 0.
+        """How often this task's region has started under EFFECTIVELY_ONCE, including this start; 0 in other modes.
 
-        The number grows with every restore, so it distinguishes the outputs of this process and of earlier processes.
+        The number grows with every restore, so it distinguishes this process's output from that of earlier processes.
         """
         return self._attempt
 
@@ -248,7 +248,7 @@ class TopologyContext:
         return self._package_path
 
     def get_metrics_collector(self) -> MetricsCollector | None:
-        """Return the runtime's collector of metrics."""
+        """Return the runtime's metrics collector."""
         return self._metrics_collector
 
     def add_task_hook(self, task_hook: ITaskHook) -> None:
@@ -275,31 +275,31 @@ class TopologyContext:
         self._invoke(lambda hook: hook.emit, EmitInfo(values, stream_id, self._task_id, out_tasks))
 
     def invoke_hook_spout_ack(self, message_id: Any, complete_latency_ns: float) -> None:
-        """Call the hooks after a tuple of this spout was acked."""
+        """Call the hooks after a tuple of this spout has been acked."""
         self._invoke(
             lambda hook: hook.spout_ack, SpoutAckInfo(message_id, self._task_id, complete_latency_ns * _MS_PER_NS)
         )
 
     def invoke_hook_spout_fail(self, message_id: Any, fail_latency_ns: float) -> None:
-        """Call the hooks after a tuple of this spout failed."""
+        """Call the hooks after a tuple of this spout has failed."""
         self._invoke(
             lambda hook: hook.spout_fail, SpoutFailInfo(message_id, self._task_id, fail_latency_ns * _MS_PER_NS)
         )
 
     def invoke_hook_bolt_execute(self, heron_tuple: Any, execute_latency_ns: float) -> None:
-        """Call the hooks after this bolt processed a tuple."""
+        """Call the hooks after this bolt has processed a tuple."""
         self._invoke(
             lambda hook: hook.bolt_execute, BoltExecuteInfo(heron_tuple, self._task_id, execute_latency_ns * _MS_PER_NS)
         )
 
     def invoke_hook_bolt_ack(self, heron_tuple: Any, process_latency_ns: float) -> None:
-        """Call the hooks after this bolt acked a tuple."""
+        """Call the hooks after this bolt has acked a tuple."""
         self._invoke(
             lambda hook: hook.bolt_ack, BoltAckInfo(heron_tuple, self._task_id, process_latency_ns * _MS_PER_NS)
         )
 
     def invoke_hook_bolt_fail(self, heron_tuple: Any, fail_latency_ns: float) -> None:
-        """Call the hooks after this bolt failed a tuple."""
+        """Call the hooks after this bolt has failed a tuple."""
         self._invoke(
             lambda hook: hook.bolt_fail, BoltFailInfo(heron_tuple, self._task_id, fail_latency_ns * _MS_PER_NS)
         )

@@ -1,6 +1,5 @@
-"""The tuple as user code sees it.
-
-The runtime's tuple is another class with the same attributes. Read attributes; do not check the type.
+"""Tuples as user code sees them. The runtime has another class with the same attributes: rely on the attributes, not on
+the type.
 """
 
 from __future__ import annotations
@@ -37,5 +36,5 @@ class TupleHelper:
 
     @staticmethod
     def is_tick(tup: Tuple) -> bool:
-        """Return whether `tup` came on the tick stream."""
+        """Return whether `tup` arrived on the tick stream."""
         return tup.stream == TupleHelper.TICK_TUPLE_ID

@@ -2,8 +2,8 @@
 
 A package directory goes on `sys.path`. A plain `.py` file is loaded as the module `__heron_main__`,
 which also replaces `__main__`, as in multiprocessing's spawn. So classes defined in the file are found and unpickled as
-`__main__.Class`, but the file's `if __name__ == "__main__"` block does not run. A failure of user code becomes an error
-with a message of one sentence; the error's attribute `user_traceback` is the full traceback.
+`__main__.Class`, but the file's `if __name__ == "__main__"` block does not run. A failure in user code becomes an error
+with a one-sentence message; the error's attribute `user_traceback` is the full traceback.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def prepare_path(package_dir: str | None) -> None:
         return
     root = Path(package_dir).resolve()
     if not root.is_dir():
-        raise UserPackageError(f"package directory {root} does not exist; submit again")
+        raise UserPackageError(f"package directory {root} does not exist; submit the topology again")
     deps = root / ".deps"
     entries = [str(root)]
     if deps.is_dir():
@@ -109,12 +109,12 @@ def load_class(class_path: str, launch: LaunchSpec | None = None) -> type[Any]:
         raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class")
     value = _resolve(class_path)
     if not isinstance(value, type):
-        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; name a class")
+        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; give the path of a class")
     return value
 
 
 def load_hooks(paths: Any) -> list[ITaskHook]:
-    """Create hooks of the classes in `topology.auto.task.hooks`, which is a list or a comma-separated text."""
+    """Create a hook of each class in `topology.auto.task.hooks`, which is a list or a comma-separated text."""
     if paths is None:
         return []
     if isinstance(paths, str):
@@ -135,10 +135,10 @@ def load_hooks(paths: Any) -> list[ITaskHook]:
 
 def load_custom_grouping(serialized: bytes) -> ICustomGrouping:
     """Return the custom grouping object, given a serialized instance or a serialized class path."""
-    value = _guarded(lambda: default_serializer.deserialize(serialized), "The custom grouping")
+    value = _guarded(lambda: default_serializer.deserialize(serialized), "the custom grouping")
     if isinstance(value, str):
         cls = load_class(value)
-        value = _guarded(cls, f"Custom grouping {value}")
+        value = _guarded(cls, f"custom grouping {value}")
     if not isinstance(value, ICustomGrouping):
         raise UserCodeError(
             f"custom grouping {value!r} is not an ICustomGrouping; extend heronpy.api.custom_grouping.ICustomGrouping"
@@ -231,7 +231,7 @@ def _execute(file: str) -> ModuleType:
     try:
         with submissions_ignored():
             _guarded(
-                lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__), f"Main file {file}"
+                lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__), f"main file {file}"
             )
     except HeronError:
         for alias, previous in before.items():
@@ -260,8 +260,8 @@ def _guarded(action: Callable[[], _T], what: str) -> _T:
 def _raise_user_error(what: str, error: BaseException) -> NoReturn:
     if isinstance(error, SystemExit):
         reason = (
-            f"ended the process with sys.exit({error.code!r}); put code that tasks must not run "
-            "below `if __name__ == '__main__':`"
+            f"ended the process with sys.exit({error.code!r}); move code that is not meant "
+            "for tasks below `if __name__ == '__main__':`"
         )
     else:
         text = " ".join(str(error).split())
@@ -272,7 +272,7 @@ def _raise_user_error(what: str, error: BaseException) -> NoReturn:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback for the user, which starts at the first frame outside the runtime."""
+    """Return the traceback to show to the user; it starts at the first frame outside the runtime."""
     known = getattr(error, "user_traceback", "")
     if known:
         return str(known)
@@ -306,7 +306,7 @@ def is_runtime_frame(file: str) -> bool:
 
 
 def _of_files(error: BaseException) -> TracebackType | None:
-    """Return all frames of the error, or no frames if it is about a file that cannot be compiled or found."""
+    """Return the error's traceback; None for an error about a file that cannot be compiled or found."""
     return None if isinstance(error, (SyntaxError, ImportError)) else error.__traceback__
 
 
@@ -315,7 +315,7 @@ _original = argparse.ArgumentParser.parse_known_args
 
 
 def use_arguments(argv: Sequence[str], names_topology: bool) -> None:
-    """Set the arguments of this process, only once, so that later changes by the program are kept.
+    """Set this process's arguments once, so that the program's later changes to them are kept.
 
     With `names_topology`, the first argument is the topology's name given to `heron submit`; it is hidden from an
     argparse parser that takes no positional argument.

@@ -45,7 +45,7 @@ class AckTracker:
         self._last_root = 0
 
     def open(self, owner: int, tup_id: Any, now: float, deadline: float) -> int:
-        """Begin to track a tuple of the task `owner`; `seal` it after its first deliveries."""
+        """Begin tracking a tuple of the task `owner`; call `seal` after its first deliveries."""
         self._last_root += 1
         self._trees[self._last_root] = Tree(self._last_root, owner, tup_id, now, deadline)
         self._pending[owner] = self._pending.get(owner, 0) + 1
@@ -103,7 +103,7 @@ class AckTracker:
         return self._pending.get(owner, 0)
 
     def next_deadline(self) -> float | None:
-        """Return the time at which the next tree times out; None without deadlines."""
+        """Return the time at which the next tree times out; None if no tree has a deadline."""
         while self._deadlines and self._deadlines[0][1] not in self._trees:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

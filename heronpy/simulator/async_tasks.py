@@ -17,7 +17,7 @@ from heronpy.simulator.tuples import SimulatedTuple
 
 
 class AsyncBoltTask(BoltTask):
-    """Starts a coroutine per tuple, up to the limit. A step is one start and one turn of the loop."""
+    """Runs a coroutine per tuple, up to the limit. A step starts at most one and runs one turn of the event loop."""
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
@@ -45,11 +45,10 @@ class AsyncBoltTask(BoltTask):
         return bool(self._running) or super().is_busy()
 
     def waits_for_outside(self) -> bool:
-        """Return whether coroutines wait for something other than a virtual timer."""
+        """Return whether coroutines are waiting for something other than a virtual timer."""
         return bool(self._running) and not self.loop.has_work() and self.loop.next_timer() is None
 
     def poll(self) -> None:
-        """Poll for external events."""
         self.call("process", self.loop.turn)
         self._collect()
 
@@ -92,9 +91,10 @@ class AsyncBoltTask(BoltTask):
 
 
 class AsyncSpoutTask(SpoutTask):
-    """A simulated task of an async spout: its coroutines, on virtual time, with one emit per step.
+    """Runs the coroutines of an async spout, on virtual time.
 
-    A step is one report to the user's spout, or one emit, and one turn of the loop.
+    A step reports at most one outcome to the user's spout, allows at most one emit, and runs one turn of the event
+    loop.
     """
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
@@ -142,7 +142,6 @@ class AsyncSpoutTask(SpoutTask):
         return bool(self._calls) or not (self._run is None or self._run.done())
 
     def poll(self) -> None:
-        """Poll for external events."""
         self.call("run", self.loop.turn)
         self._collect()
 
@@ -165,7 +164,7 @@ class AsyncSpoutTask(SpoutTask):
     # -- coroutines ---------------------------------------------------------------------------
 
     def _beside(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a method, so that a coroutine that it returns runs concurrently with all other coroutines."""
+        """Wrap a method so that the coroutine it returns runs concurrently with the others."""
 
         def call(*args: Any) -> Any:
             result = method(*args)
@@ -203,13 +202,13 @@ class AsyncSpoutTask(SpoutTask):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> Coroutine[Any, Any, list[int] | None]:
-        """Emit for the user's spout, as soon as it may emit."""
+        """Emit a tuple for the user's spout as soon as the spout may emit."""
         return self._emit(tup, tup_id, stream, direct_task, need_task_ids)
 
     def emit_batch(
         self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None
     ) -> Coroutine[Any, Any, None]:
-        """Emit many tuples for the user's spout, as soon as it may emit."""
+        """Emit many tuples for the user's spout as soon as the spout may emit."""
         return self._emit_batch(columns, rows, ids, stream, direct_task)
 
     async def _emit_batch(self, columns: Any, rows: Any, ids: Any, stream: str, direct_task: int | None) -> None:

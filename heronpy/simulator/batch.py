@@ -69,13 +69,13 @@ class BatchResult:
         return self._keyed.get(component, {}).get(name, {})
 
     def plain_state(self, component: str, index: int = 0) -> dict[Any, Any]:
-        """Return the State of a task in the savepoint of the run."""
+        """Return a task's State in the savepoint of the run."""
         return self._plain.get(component, {}).get(index, {})
 
 
 class BatchRun:
-    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` replaces the numbers of buckets that the
-    amount of data would determine.
+    """One batch run. `unit_bytes` is the size of a unit of text. `buckets` overrides the numbers of buckets, which
+    otherwise depend on the amount of data.
     """
 
     def __init__(self, topology: topology_pb2.Topology, unit_bytes: int, buckets: int, records: bool) -> None:
@@ -185,7 +185,7 @@ class BatchRun:
 
 
 class _RecordingRows(StageRows):
-    """Hook that records the values that the components emit."""
+    """A hook that records the values that the components emit."""
 
     emitted: dict[tuple[str, str], list[list[Any]]]
 
@@ -201,7 +201,6 @@ class _Recorder(ITaskHook):
         self._component, self._emitted = component, emitted
 
     def emit(self, emit_info: EmitInfo) -> None:
-        """Record the values of an emit."""
         self._emitted.setdefault((self._component, emit_info.stream_id), []).append(list(emit_info.values))
 
 
@@ -223,7 +222,7 @@ class _Collected:
 
 
 def _alone(cls: type) -> Any:
-    """Create an object of a spout's class outside of a task, for `splits`."""
+    """Create a spout outside of a task, to call its `splits`."""
     return cls(delegate=Delegate())
 
 

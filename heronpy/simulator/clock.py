@@ -30,7 +30,7 @@ real_monotonic = time.monotonic
 
 
 class VirtualClock:
-    """Seconds since the start of the simulation, plus the sleep of the running task."""
+    """The virtual time: seconds since the simulation started, plus the seconds that the running task has slept."""
 
     __slots__ = ("now", "slept")
 
@@ -43,7 +43,7 @@ class VirtualClock:
         self.now = max(self.now, when)
 
     def task_now(self) -> float:
-        """Return the time for the running task: the common time plus the task's own sleep."""
+        """Return the time for the running task: the common time plus the time that the task has slept."""
         return self.now + self.slept
 
     def wall(self) -> float:
@@ -51,7 +51,7 @@ class VirtualClock:
         return EPOCH_S + self.task_now()
 
     def sleep(self, seconds: float) -> None:
-        """Advance the running task's time, as the virtual `time.sleep`."""
+        """Advance the running task's clock; this replaces `time.sleep`."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         self.slept += seconds
@@ -135,7 +135,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._has_ready or (when is not None and when <= self.time())
 
     def next_timer(self) -> float | None:
-        """Return the time at which the next timer is due; None without timers."""
+        """Return the time at which the next timer is due; None if no timer is set."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -1,6 +1,6 @@
-"""Checks, routes and copies the tuples that one task emits, by the rules of the runtime.
+"""Checks, routes and copies the tuples that one task emits, by the runtime's rules.
 
-Values are serialized by the topology's own serializer, or the wire codec.
+Values are serialized by the topology's own serializer, or else by the wire codec.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ class Outputs:
         return self._rules.targets(stream, self._streams[stream].choosers, values, direct_task)
 
     def encode(self, values: Sequence[Any], stream: str) -> bytes:
-        """Encode one tuple, after `check`. Raises an error if it is too large or cannot be serialized."""
+        """Encode one tuple that `check` has accepted. Raises an error if it is too large or cannot be serialized."""
         return codec.encode(self._rules.freeze(stream, values, type(values) is ArrowRow)[0])
 
     def check(self, values: Sequence[Any], stream: str) -> None:
-        """Raise unless the stream is declared and the number of values matches its fields."""
+        """Raise an error unless the stream is declared and the number of values matches its fields."""
         out = self._streams.get(stream)
         if out is None:
             raise self._rules.undeclared(stream, self._streams)
@@ -117,7 +117,8 @@ class Outputs:
     def rows(
         self, stream: str, columns: Any, rows: Any, what: str, count: int | None, direct_task: int | None, hooked: bool
     ) -> Sequence[list[Any]]:
-        """Return the values of each tuple of an emit_batch. `count` is the number of given anchors or ids (`what`)."""
+        """Return the values of each tuple of an `emit_batch` call; `count` is the number of `what` (anchors or ids)
+        given."""
         out = self._streams.get(stream)
         if out is None:
             raise self._rules.undeclared(stream, self._streams)

@@ -1,4 +1,4 @@
-"""The records of a simulation for the assertions of a test: tuples, and the metrics of user code. Pure.
+"""The records of a simulation for a test's assertions: tuples, and the metrics of user code. Pure.
 
 Values are stored encoded and decoded on each read, so a test sees them as they were emitted or received, even if user
 code changed its objects afterwards. Each list keeps the newest `limit` entries.
@@ -20,7 +20,7 @@ RECORDS_MAX = 100_000
 
 
 class MetricsCollector:
-    """The metrics of one task. Counting classes (with "Count" in their name) are summed."""
+    """The metrics of one task. Metrics whose class has "Count" in its name are summed."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, Any] = {}
@@ -37,7 +37,7 @@ class MetricsCollector:
         return "Count" in type(self._metrics[name]).__name__
 
     def values(self) -> dict[str, Any]:
-        """Return the totals of counts and the latest values of other metrics; a multi-key metric has a dict."""
+        """Return the totals of counts and the latest values of other metrics; for a multi-key metric, a dict."""
         for name, metric in self._metrics.items():
             value = metric.get_value_and_reset()
             if value is None:
@@ -62,7 +62,8 @@ def merged(known: dict[Any, Any], new: dict[Any, Any], adds: bool) -> dict[Any, 
 
 
 def combined(tasks: list[MetricsCollector]) -> dict[str, Any]:
-    """Combine the metrics of all tasks of a component: counts are added, other values become a list by task."""
+    """Combine the metrics of a component's tasks: counts are added, other values become a list with one entry per
+    task."""
     result: dict[str, Any] = {}
     for collector in tasks:
         for name, value in collector.values().items():
@@ -126,11 +127,11 @@ class Records:
         rows.extend(reversed(kept))
 
     def bolt_ack(self, task: int, component: str, stream: str) -> None:
-        """Count an ack by a bolt for a tuple of this source."""
+        """Count a bolt's ack of a tuple from this source."""
         self._count_input(task, "__ack-count", component, stream)
 
     def bolt_fail(self, task: int, component: str, stream: str) -> None:
-        """Count a fail by a bolt for a tuple of this source."""
+        """Count a bolt's fail of a tuple from this source."""
         self._count_input(task, "__fail-count", component, stream)
 
     def spout_end(self, component: str, task: int, tup_id: Any, outcome: Outcome) -> None:

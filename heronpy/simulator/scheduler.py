@@ -68,13 +68,13 @@ class StepScheduler:
                 return reason
 
     def finish(self) -> None:
-        """Declare the input ended, even if spouts have not declared it."""
+        """End the input, even if the spouts have not declared its end."""
         if self._unfinished is None and not self.is_finished:
             order = self._world.plan.topological_order()
             self._unfinished = [name for name in order if name in self._world.plan.bolts()]
 
     def reopen(self) -> None:
-        """Reopen the input, because tasks have gone back to a checkpoint before its end."""
+        """Reopen the input, because tasks have gone back to a checkpoint from before its end."""
         self._unfinished, self.is_finished = None, False
 
     def _step(self, task: SimTask) -> None:
@@ -95,7 +95,7 @@ class StepScheduler:
                 owners[tree.owner].end(tree, outcome)
 
     def _rest(self, until: float | None, until_idle: bool) -> Reason | None:
-        """End the input, end the run or advance the time, because no task can run now."""
+        """End the input, end the run or advance the clock, because no task can run now."""
         if self._is_drained():
             if self.is_finished:
                 return Reason.FINISHED
@@ -140,7 +140,7 @@ class StepScheduler:
         return min((when for when in times if when is not None), default=None)
 
     def _work_off(self, limit: int) -> None:
-        """Process due ticks and all tuples queued in bolts, at the end of a run.
+        """At the end of a run, process due ticks and all tuples queued in bolts.
 
         Afterwards the results of the last window have arrived, and bolts have executed every emitted tuple.
         """
@@ -155,7 +155,7 @@ class StepScheduler:
         self._settle()
 
     def _await_outside(self) -> bool:
-        """Wait, in real time, for coroutines and descriptors that wait for external events."""
+        """Wait in real time until an external event occurs for which a coroutine or a descriptor is waiting."""
         waiting = self._waiting_for_outside()
         if not waiting:
             return False

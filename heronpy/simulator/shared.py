@@ -1,7 +1,7 @@
 """The parts that all tasks of a simulation share: plan, clock, tuple trees and records.
 
-Task ids are numbered as in a first packing: from 1 on, spouts first, components in the order of their
-definition.
+Task ids are numbered as in a first packing: from 1, spouts first, components in the order of
+their definition.
 """
 
 from __future__ import annotations

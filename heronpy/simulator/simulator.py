@@ -46,8 +46,8 @@ _DRAIN_MAX_S = 600.0
 class RunResult:
     """The result of a run, and the reason why it ended: "finished", "idle", "seconds", "max_steps" or "stalled".
 
-    `steps` counts the steps of this run, and `now` is the virtual time in seconds. `rewinds` has a sentence with the
-    reason for each region that went back to a checkpoint since the last run.
+    `steps` counts the steps of this run, and `now` is the virtual time in seconds. For each region that went back to a
+    checkpoint since the last run, `rewinds` has a sentence with the reason.
     """
 
     reason: str
@@ -62,7 +62,7 @@ class Simulator:
     `topology` is a TopologyBuilder, a Topology subclass or a topology message. `seed` determines the
     order of the tasks' steps (user code that uses random numbers needs its own seed). A step takes `step_s`
     seconds of virtual time. With `run_spouts=False` spouts emit nothing until `activate`, so that bolts get only
-    the tuples of `inject`. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being
+    injected tuples. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being
     passed to Spark; "run" (default) starts the sinks unchanged, which needs a submitted topology.
     """
 
@@ -100,9 +100,9 @@ class Simulator:
     def run_batch(topology: Any, *, unit_bytes: int = 64 * 1024, buckets: int = 4, records: bool = True) -> BatchResult:
         """Run a topology as a batch, with the stages, units and files of a real batch run.
 
-        A unit is a part of a text file with lines of about `unit_bytes`, or one split. `buckets` replaces the numbers
-        of buckets that the amount of data would determine. With `records=False` the result has no `emitted` values, and
-        the run takes the same code paths as a real run. Raises UserCodeError for the first unit that fails.
+        A unit is about `unit_bytes` of a text file's lines, or one split. `buckets` overrides the numbers of buckets,
+        which otherwise depend on the amount of data. With `records=False` the result has no `emitted` values, and the
+        run takes the same code paths as a real run. Raises UserCodeError for the first unit that fails.
         """
         from heronpy.simulator.batch import BatchRun
 
@@ -118,10 +118,10 @@ class Simulator:
     ) -> RunResult:
         """Continue from where the last run stopped.
 
-        Without limits the run ends when the topology has finished (all spouts have called `end_of_input`, and
-        `finish` of all bolts was called) or is idle: no tuple is queued or pending, and the spouts are silent.
-        Without limits, a topology that never becomes idle raises SimulationError. `seconds` limits the virtual time of
-        the run (idle time is skipped), `max_steps` the number of steps.
+        Without limits the run ends when the topology has finished (all spouts have called `end_of_input`, and `finish`
+        of all bolts has been called) or is idle: no tuple is queued or pending, and the spouts are silent. Without
+        limits, a topology that never becomes idle raises SimulationError. `seconds` limits the virtual time of the run
+        (idle time is skipped), `max_steps` the number of steps.
         """
         self._check_open()
         until = None if seconds is None else self.now + _not_negative(seconds)
@@ -162,8 +162,8 @@ class Simulator:
     ) -> Injection:
         """Queue a tuple for a bolt as if its input had emitted it; `run` processes it.
 
-        `source` and `stream` select the input if the bolt has several inputs; `index` selects the task
-        that gets the tuple, otherwise the grouping decides. After the run, the result's `state` is the outcome.
+        `source` and `stream` select the input if the bolt has several inputs; `index` selects the task that gets the
+        tuple; without it, the grouping decides. After the run, the `state` of the returned object is the outcome.
         """
         self._check_open()
         origin, name = self._input(component, source, stream)
@@ -190,7 +190,7 @@ class Simulator:
 
     @property
     def is_finished(self) -> bool:
-        """True if the input has ended and `finish` of every bolt was called."""
+        """True if the input has ended and `finish` of every bolt has been called."""
         return self._scheduler.is_finished
 
     @property
@@ -237,7 +237,7 @@ class Simulator:
         return list(self._world.records.failed.get(spout, ()))
 
     def pending(self, spout: str) -> int:
-        """Return the number of tracked tuples of a spout that are in flight."""
+        """Return the number of a spout's tracked tuples that are in flight."""
         tasks = self._world.tasks_named(spout)
         return sum(self._world.tracker.pending(task.task_id) for task in tasks)
 
@@ -323,7 +323,7 @@ class Simulator:
         return str(number)
 
     def restore(self) -> None:
-        """Restart every task with its state of the last checkpoint; queues are lost."""
+        """Restart every task with its state from the last checkpoint; queues are lost."""
         self._check_open()
         if not self._saved_in:
             raise TopologyError("there is no checkpoint to restore; call checkpoint() first")

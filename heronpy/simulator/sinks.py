@@ -39,7 +39,7 @@ class CollectingSink(Bolt, StatefulComponent):
     def process(self, tup: Any) -> None:
         wrong = self._misfit(list(tup.values))
         if wrong:
-            self.log(f"tuple of {self._component} rejected: {wrong}", "error")
+            self.log(f"tuple for {self._component} rejected: {wrong}", "error")
             self.fail(tup)
             return
         self._records.row(self._component, self._task, dict(zip(self._fields, tup.values, strict=True)))

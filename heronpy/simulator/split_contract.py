@@ -18,7 +18,8 @@ _TASKS = (1, 3)
 
 
 def check_split_spout(kind: type[SplitSpout], config: dict[str, Any] | None = None) -> None:
-    """Check that a spout emits the same tuples from the same splits, as a stream of one or three tasks and as a batch.
+    """Check that a spout emits the same tuples from the same splits, as a stream with one or three tasks and as a batch
+    run.
 
     Raises AssertionError with the first difference, and ConfigError for invalid splits.
     """
@@ -26,7 +27,7 @@ def check_split_spout(kind: type[SplitSpout], config: dict[str, Any] | None = No
     spec = kind.spec("spout", config=config)
     spout = kind(SimpleNamespace(logger=logging.getLogger("heron.simulator")))
     first, second = (checked_splits(spout.splits(dict(config))) for _ in range(2))
-    _compare("splits() called twice", _names(first), _names(second))
+    _compare("the results of two calls of splits()", _names(first), _names(second))
     streams = sorted(spec.output_streams())
     batch = Simulator.run_batch(_topology(kind, config, 1))
     wanted = {stream: _counted(batch.emitted("spout", stream)) for stream in streams}
@@ -34,7 +35,7 @@ def check_split_spout(kind: type[SplitSpout], config: dict[str, Any] | None = No
         with Simulator(_topology(kind, config, tasks)) as run:
             run.run()
             for stream in streams:
-                what = f"stream {stream!r} of {counted(tasks, 'task')}, and in a batch"
+                what = f"the tuples of stream {stream!r} with {counted(tasks, 'task')} and in a batch run"
                 _compare(what, _counted(run.emitted("spout", stream)), wanted[stream])
     for tasks in _TASKS:
         for index in range(tasks):
@@ -58,4 +59,4 @@ def _counted(rows: Sequence[Any]) -> Counter[str]:
 
 def _compare(what: str, found: Counter[str], wanted: Counter[str]) -> None:
     more, fewer = next(iter(found - wanted), None), next(iter(wanted - found), None)
-    assert more is None and fewer is None, f"{what}, differ: only the first has {more}, only the second has {fewer}"
+    assert more is None and fewer is None, f"{what} differ: only the first has {more}, only the second has {fewer}"

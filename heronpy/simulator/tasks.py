@@ -1,7 +1,7 @@
 """One simulated task: the user's object, its delegate, and its single steps.
 
-A step is one call into user code: one next_tuple, one ack or fail, one tuple, one tick. Between steps
-the task does not run. Tuples emitted in a step are delivered immediately, in order.
+A step is one call into user code, for a next_tuple, an ack or fail, a tuple, or a tick. Between steps the task does not
+run. Tuples emitted in a step are delivered immediately, in order.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class SimTask:
         cls = world.class_of(message)
         self.user: Any = self.call("its constructor", lambda: cls(delegate=self))
 
-    # -- life ---------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------
 
     def start(self, saved: bytes | None = None, checkpoint: int = 0) -> None:
-        """Initialise the user's object in the order of the runtime; `saved` is a result of `save`."""
+        """Initialise the user's object in the same order as the runtime; `saved` is a return value of `save`."""
         user = self.user
         state, keyed = (None, {}) if saved is None else pickle.loads(saved)
         for name, (partitioned, entries) in keyed.items():
@@ -123,7 +123,7 @@ class SimTask:
             self.call("post_save", self.user.post_save, str(checkpoint))
 
     def close(self) -> None:
-        """Call the clean-up of hooks."""
+        """Call the hooks' clean-up methods."""
         self.call("a task hook", self.context.invoke_hook_cleanup)
 
     def is_runnable(self, now: float) -> bool:
@@ -170,7 +170,7 @@ class SimTask:
         self.logger.error("%s: %s", type(error).__name__, error)
 
     def wait_outside(self, outage: str, pause_s: float) -> None:
-        """Raise immediately, because external conditions do not change while virtual time passes."""
+        """Raise an error immediately, because external conditions do not change while virtual time passes."""
         if outage:
             raise RetryableError(outage)
 
@@ -214,12 +214,11 @@ class SpoutTask(SimTask):
         self._max_pending = int(config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, 100))
 
     def close(self) -> None:
-        """Close the user's spout."""
         self.call("close", self.user.close)
         super().close()
 
     def set_active(self, active: bool) -> None:
-        """Pause or resume, and notify the user's spout."""
+        """Pause or resume the task, and notify the user's spout."""
         if active != self.is_active:
             self.is_active = active
             if active:
@@ -266,7 +265,7 @@ class SpoutTask(SimTask):
         """Do nothing, because `is_runnable` polls for external events."""
 
     def _is_due(self, now: float) -> bool:
-        """Return whether next_tuple is due by time, or its descriptor can be read."""
+        """Return whether next_tuple is due, or its descriptor can be read."""
         if self._call_on is None:
             return self._call_at is None or now >= self._call_at
         return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)
@@ -304,7 +303,6 @@ class SpoutTask(SimTask):
         return not self.is_exhausted and self._has_room()
 
     def _has_room(self) -> bool:
-        """Return whether tuples of this task may be sent now."""
         world = self.world
         if not self.is_active or world.is_congested:
             return False
@@ -418,7 +416,7 @@ class BoltTask(SimTask):
         self._process_tick(TupleHelper.make_tick_tuple())
 
     def finish(self) -> None:
-        """Call the bolt's `finish`, after all of its input is processed."""
+        """Call the bolt's `finish`, after all of its input has been processed."""
         self.call("finish", self.user.finish)
 
     def _take(self) -> SimulatedTuple:

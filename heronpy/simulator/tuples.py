@@ -1,7 +1,7 @@
-"""Tuples in flight and as bolts see them. Pure.
+"""Tuples in flight, and tuples as bolts see them. Pure.
 
-A delivery contains the encoded values, so every receiver decodes its own copy. Changing an object after its emit has
-the same effect in a test as between processes.
+A delivery contains the encoded values, so every receiver decodes its own copy. As between processes,
+no receiver sees a change to an object that has been emitted.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Injection:
 
     @property
     def is_acked(self) -> bool:
-        """True if the tuple was acked, and under ATLEAST_ONCE also all tuples anchored to it."""
+        """True if the tuple was acked and, under ATLEAST_ONCE, all tuples anchored to it were acked too."""
         return self.state == "acked"
 
     def __repr__(self) -> str:

@@ -42,7 +42,7 @@ class SimulatedBatch(Batch):
 
 
 class BatchBoltTask(BoltTask):
-    """Takes the tuples of one task and stream at the head of its queue, up to a full frame."""
+    """Processes batches: the tuples of one task and stream at the head of its queue, up to a full frame."""
 
     def step(self) -> None:
         if self.is_tick_due(self.world.clock.now):

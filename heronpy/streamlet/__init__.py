@@ -1,4 +1,4 @@
-"""The functional API: streamlets are sources, functions over them, and windows.
+"""The functional API: a streamlet is a source, or the result of applying a function or a window to streamlets.
 
     builder = Builder()
     builder.new_source(read).flat_map(str.split).map(lambda w: (w, 1)) \\
@@ -6,7 +6,7 @@
     Runner().run("word-count", Config(), builder)
 
 Each operator becomes one bolt whose single output stream is "output" with the field "_output_".
-Functions are sent to their tasks by cloudpickle. Under ATLEAST_ONCE, sources replay failed elements
+Functions are pickled with cloudpickle and sent to their tasks. Under ATLEAST_ONCE, sources replay failed elements
 and every operator anchors what it emits.
 """
 

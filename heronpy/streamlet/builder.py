@@ -54,7 +54,7 @@ class Builder:
         for source in self._sources:
             if not source._all_built():
                 raise StreamletError(
-                    "the computation joins or unites a streamlet of another Builder; "
+                    "the computation joins or unions a streamlet from another Builder; "
                     "create all sources with the same Builder"
                 )
         return bldr

@@ -37,7 +37,7 @@ class Config:
         self._api_config[api_constants.TOPOLOGY_RELIABILITY_MODE] = modes[semantics]
 
     def set_num_containers(self, ncontainers: int) -> None:
-        """Run the topology in this number of containers."""
+        """Set the number of containers in which the topology runs."""
         self._api_config[api_constants.TOPOLOGY_STMGRS] = int(ncontainers)
 
     def set_container_resources(self, resources: Resources) -> None:
@@ -51,5 +51,5 @@ class Config:
             self._api_config[api_constants.TOPOLOGY_CONTAINER_RAM_REQUESTED] = ram
 
     def set_user_config(self, key: str, value: Any) -> None:
-        """Set any other key; tasks see it in `Context.get_config()`."""
+        """Set any other key; tasks read it from `Context.get_config()`."""
         self._api_config[key] = value

@@ -41,7 +41,8 @@ class Context(ABC):
 
     @abstractmethod
     def get_state(self) -> HashMapState:
-        """Return the state that checkpoints save. Without checkpoints, it begins empty and is never saved."""
+        """Return the operator's state, which checkpoints save. Without checkpoints, it begins empty and is never
+        saved."""
 
     @abstractmethod
     def emit(self, values: Any) -> None:

@@ -1,6 +1,6 @@
 """The spouts of sources, the bolts of operators on single elements, and their groupings.
 
-Each operator has one output stream with one field. Outputs are anchored to the input element. An exception of the
+Each operator has one output stream with one field. Outputs are anchored to the input element. An exception in the
 user's function ends the task; under ATLEAST_ONCE, the unacked elements fail and are replayed.
 
 A source emits one element per call. Under ATLEAST_ONCE each element is emitted with an id and
@@ -180,7 +180,7 @@ class KeyGrouping(ICustomGrouping):
         self._target_tasks = sorted(target_tasks)
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
-        """Return the one task of the element's key."""
+        """Return the task for the element's key."""
         key, _ = key_and_value(values[0], f"an element of {self._component!r}")
         return [self._target_tasks[stable_hash(key) % len(self._target_tasks)]]
 
@@ -200,8 +200,8 @@ def key_and_value(element: Any, what: str) -> tuple[Any, Any]:
 class RepartitionCustomGrouping(ICustomGrouping):
     """Calls the user's function in the sending task to choose the partitions of each element.
 
-    The function is called with the element and the number of partitions. Apache heronpy called it with a list
-    that held the element; a function whose first parameter is named `values` gets such a list.
+    The function is called with the element and the number of partitions. Apache heronpy passed a list that contained
+    the element; a function whose first parameter is named `values` still gets a list.
     """
 
     LIST_PARAMETER = "values"
@@ -213,11 +213,11 @@ class RepartitionCustomGrouping(ICustomGrouping):
         self._takes_list = first == self.LIST_PARAMETER
 
     def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
-        """Store the target tasks; partition i is the i-th task."""
+        """Store the target tasks; partition i belongs to the i-th task."""
         self._target_tasks = sorted(target_tasks)
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
-        """Return the tasks of the partitions that the function returns, without duplicates."""
+        """Return the tasks for the partitions that the function chooses, without duplicates."""
         count = len(self._target_tasks)
         chosen = self._repartition_function(values if self._takes_list else values[0], count)
         indices = chosen if isinstance(chosen, Iterable) else (chosen,)
@@ -254,7 +254,7 @@ class StreamletSpoutBase:
 
 
 class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
-    """A spout of single elements. Subclasses define `open_source` and `next_element`."""
+    """A spout that emits single elements. Subclasses define `open_source` and `next_element`."""
 
     state: HashMapState | None = None
 
@@ -281,7 +281,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define next_element")
 
     def next_tuple(self) -> None:
-        """Emit a failed element again, or else a new element; declare the end of the input."""
+        """Emit a failed element again, or else a new element; at the end of the input, declare it."""
         if self._replays:
             self._emit_element(self._replays.popleft())
             return
@@ -300,7 +300,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
             self.wait(_ENDING_WAIT_S)
 
     def ack(self, tup_id: int) -> None:
-        """Stop tracking an element that is fully processed; the last such element ends the input."""
+        """Stop tracking a fully processed element; the last element of an ended source ends the input."""
         self._pending.pop(tup_id, None)
         if self._exhausted and not self._pending and not self._replays:
             self.end_of_input()
@@ -335,7 +335,7 @@ class GeneratorSpout(ElementSpout):
         return self._generator.get()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Call the generator's `pre_save`, which puts its position into the state."""
+        """Call the generator's `pre_save`, which saves its position to the state."""
         # An object with only the methods of Apache's Generator lacks this method.
         save = getattr(self._generator, "pre_save", None)
         if save is not None:
@@ -346,14 +346,14 @@ class SupplierSpout(ElementSpout):
     """A spout that emits the results of a function, or the elements that a generator function yields.
 
     Under EFFECTIVELY_ONCE a generator function is run again after a failure, and its elements are skipped up to the
-    position of the checkpoint. So it must yield the same elements each time. A plain function has no position; it
-    is called again without skipping.
+    checkpoint's position. So it must yield the same elements each time. A plain function has no position; it is called
+    again without skipping.
     """
 
     FUNCTION = "function"
 
     def open_source(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Get the function. Start a generator function, and skip the elements that were emitted before."""
+        """Load the function. Start a generator function, and skip the elements emitted before the checkpoint."""
         function: Callable[[], Any] = part_of(config, self.FUNCTION, self)
         self._taken = 0
         self._is_rewindable = inspect.isgeneratorfunction(function)
@@ -379,6 +379,6 @@ class SupplierSpout(ElementSpout):
         return element
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Put the number of elements yielded so far into the state."""
+        """Save the number of elements yielded so far to the state."""
         if self._is_rewindable and self.state is not None:
             self.state[_TAKEN] = self._taken

@@ -11,7 +11,7 @@ _GB = 1024 * _MB
 class Resources:
     """CPU cores and bytes of memory requested for each container; 0 means no request.
 
-    The setters return this object. They raise StreamletError for a value that is not above 0.
+    The setters return this object. They raise StreamletError unless the value is above 0.
     """
 
     def __init__(self) -> None:

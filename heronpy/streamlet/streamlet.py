@@ -71,7 +71,7 @@ class Streamlet(Generic[_T_co]):
         return self._name
 
     def set_num_partitions(self, num_partitions: int) -> Self:
-        """Compute this streamlet in this number of parallel tasks."""
+        """Set the number of parallel tasks that compute this streamlet."""
         if isinstance(num_partitions, bool) or not isinstance(num_partitions, int) or num_partitions < 1:
             raise StreamletError(f"the number of partitions is {num_partitions!r}; give an int of 1 or more")
         self._num_partitions = num_partitions
@@ -148,7 +148,7 @@ class Streamlet(Generic[_T_co]):
     def reduce_by_key_and_window(
         self: Streamlet[tuple[_K, _V]], window_config: WindowConfig, reduce_function: Callable[[_V, _V], _V]
     ) -> Streamlet[tuple[KeyedWindow[_K], _V]]:
-        """Emit (KeyedWindow, fold of the key's values) per key and window; the input is (key, value) pairs."""
+        """Emit (KeyedWindow, fold of the key's values) per key and window; the elements are (key, value) pairs."""
         return self._add_child(ReduceByKeyAndWindowStreamlet(window_config, reduce_function, self))
 
     def join(
@@ -187,7 +187,7 @@ class Streamlet(Generic[_T_co]):
         """Join as `join` does, and use None as the missing value for keys that only one streamlet has."""
         return self._join(JoinBolt.OUTER, join_streamlet, window_config, join_function)
 
-    # -- ends ---------------------------------------------------------------------------------
+    # -- sinks ---------------------------------------------------------------------------------
 
     def log(self) -> None:
         """Write each element to the log of the task that receives it."""
@@ -316,7 +316,7 @@ class Stage(Streamlet[_T_co]):
 
 
 class GeneratorStreamlet(Stage[_T_co]):
-    """The streamlet of a Generator."""
+    """The streamlet that a Generator produces."""
 
     def __init__(self, generator: Generator[_T_co], bounded: bool = False) -> None:
         if not isinstance(generator, Generator):
@@ -326,7 +326,7 @@ class GeneratorStreamlet(Stage[_T_co]):
 
 
 class SupplierStreamlet(Stage[_T_co]):
-    """The streamlet of a function without arguments."""
+    """The streamlet that a function without arguments produces."""
 
     def __init__(self, supplier_function: Callable[[], Any], bounded: bool = False) -> None:
         config = {SupplierSpout.FUNCTION: _checked_callable(supplier_function, "a source")}
@@ -436,7 +436,7 @@ class ReduceByKeyAndWindowStreamlet(Stage[tuple[KeyedWindow[_K], _V]]):
 
 
 class JoinStreamlet(Stage[Any]):
-    """The result of the joins of `Streamlet`. It has as many partitions as the left streamlet."""
+    """The result of a join method of `Streamlet`. It has as many partitions as the left streamlet."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The base class of operators that need a setup in their task, or that emit any number of elements."""
+"""The base class of operators that are set up in their task, or that emit any number of elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _U_co = TypeVar("_U_co", covariant=True)
 class TransformOperator(ABC, Generic[_T_contra, _U_co]):
     """The operator of `Streamlet.transform`, which turns elements of one type into elements of another type.
 
-    cloudpickle sends the operator to its tasks.
+    The operator is pickled with cloudpickle and sent to its tasks.
     """
 
     @abstractmethod

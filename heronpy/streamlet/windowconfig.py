@@ -28,7 +28,7 @@ def _as_timedelta(value: Duration, what: str) -> datetime.timedelta:
 
 
 class WindowConfig:
-    """The shape of the windows of one operation."""
+    """The length and the slide of one operation's windows."""
 
     def __init__(self, window_duration: Duration, slide_interval: Duration) -> None:
         self._window_duration = _as_timedelta(window_duration, "the window duration")

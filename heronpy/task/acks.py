@@ -1,8 +1,8 @@
 """Acks and fails of a bolt task, sent to the acker in the stream manager of each root's spout. Pure.
 
-The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is recognised by object
-identity and costs one message without arrays. Acks in any other order are grouped by frame in one sort, and packed into
-few messages (roots.py).
+The usual case, a bolt that has acked all tuples of a frame in order and anchored nothing to them, is recognised by
+object identity and costs one message without arrays. Acks in any other order are grouped by frame in one sort, and
+packed into a few messages (roots.py).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
 class BoltAcks:
     """Collects acks and fails; `flush` sends them. The first ack or fail of a tuple wins.
 
-    User code calls the function `ack` directly, because it is called for each tuple. In a topology without acking,
-    acks and fails are only counted.
+    `ack` is a plain function that user code calls directly, because it is called for each tuple. In a topology without
+    acking, acks and fails are only counted.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class BoltAcks:
         return bool(self._failed) or bool(self._batches)
 
     def ack_at_once(self, tup: HeronTuple) -> None:
-        """Ack a tuple and send the ack; drop unsent fails of the tuple."""
+        """Ack a tuple and send the ack immediately; drop the tuple's unsent fails."""
         key = _key_of(tup)
         kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if _key_of(pair[0]) != key]
         self._failed = [failed for failed, _ in kept]
@@ -209,7 +209,6 @@ class BoltAcks:
         self._send_all(messages)
 
     def _not_acked_before(self) -> list[HeronTuple]:
-        """Return the tuples whose fail came before any ack."""
         first_ack: dict[int, int] = {}
         for place, tup in enumerate(self.acked):
             first_ack.setdefault(_key_of(tup), place)
@@ -322,7 +321,7 @@ class BoltAcks:
 
 
 def _few_whole(tuples: list[HeronTuple]) -> list[InFrame] | None:
-    """Return the frames of a few tuples, if the tuples are complete plain frames, in order; otherwise None."""
+    """Return the frames of a few tuples if the tuples make up complete plain frames, in order; otherwise None."""
     if len(tuples) > FEW_MAX:
         return None
     frames: list[InFrame] = []

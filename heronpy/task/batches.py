@@ -1,4 +1,4 @@
-"""Turns outlets into frames: payload, roots and edges of a batch. Pure.
+"""Turns outlets into frames with payload, roots and edges. Pure.
 
 A frame stays far below the limit of a link: a batch that turns out too large is cut in two, so no tuple
 that was accepted at emit can break the link.
@@ -41,7 +41,7 @@ class TracedCall(Protocol):
     """A call of user code that processes a traced tuple."""
 
     def leaving(self, outlet: Outlet) -> Traced | None:
-        """Return the traced tuple in an outlet that is sent while the call is in progress."""
+        """Return the traced tuple in an outlet that is about to be sent, during the call; None if there is none."""
 
 
 class Copy:
@@ -113,7 +113,7 @@ class Batches:
         self._touched: list[Outlet] = []
 
     def limit_to(self, tuples: int) -> None:
-        """Send an outlet after at most this number of tuples, or fewer if they are large."""
+        """Send an outlet after at most this number of tuples, earlier if they are large."""
         self._limit_max = min(tuples, self._batch_tuples)
         self.limit = min(self.limit, self._limit_max)
 
@@ -213,8 +213,8 @@ class Batches:
             heavy = max(heavy, len(frame.roots) + len(frame.root_tasks))
             if heavy > self._cut_above and size == 1 and heavy != len(payload):
                 raise TopologyError(
-                    f"component {self.component} emitted a tuple anchored to {len(frame.roots) // 8} tuples of "
-                    "spouts, more than a frame can contain; anchor it to fewer tuples"
+                    f"component {self.component} emitted a tuple anchored to {len(frame.roots) // 8} spout "
+                    "tuples, more than a frame can contain; anchor it to fewer tuples"
                 )
         if size == 1 and len(payload) + len(frame.roots) + len(frame.root_tasks) > self._frame_max:
             # Sizes are checked at emit, except for numbers of millions of digits and for anchors.
@@ -412,7 +412,7 @@ def _settle_many(marks: list[Mark], edges: Array64) -> None:
 
 
 def _single_roots(marks: list[HeronTuple], frames: set[InFrame]) -> tuple[Array64, Any]:
-    """Return the roots, and their tasks, of tuples with one anchor that has one root."""
+    """Return the roots of tuples that have one anchor with one root, and the spout tasks of the roots."""
     roots, tasks = [], []
     for frame, indices in _runs(marks, frames):
         frame.unpack()

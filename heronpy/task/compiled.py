@@ -1,6 +1,6 @@
 """Compiles `emit` for the default stream of a task: one flat function with everything bound. Pure.
 
-A call layer costs 80 ns and a loop over the values 60 ns, out of 200 for a whole emit, so the function is generated
+A call layer costs 80 ns and a loop over the values 60 ns, out of 200 ns for a whole emit, so the function is generated
 from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does. The names that it uses are
 its own globals, because each variable of a closure is copied in each call; only `left` is a variable of a closure.
 These properties vary: spout or bolt (their public signatures), tracked or not, the shape of the route (fields groupings
@@ -74,9 +74,9 @@ def compile_emit(
 ) -> Callable[..., Any]:
     """Return the emit function of a task's default stream.
 
-    `kind` is "spout" or "bolt"; `field_indices` has the place of each consumer's grouping field, and is empty for one
-    buffer. `env` binds the names that the generated code uses; `refill` and `flush` return the number of tuples until
-    the next flush.
+    `kind` is "spout" or "bolt"; `field_indices` has the index of each consumer's grouping field; it is empty if there
+    is one buffer for all consumers. `env` binds the names that the generated code uses; `refill` and `flush` return the
+    number of tuples until the next flush.
     """
     scope: dict[str, Any] = {**env, "next_part": parts(env["refill"], env["flush"])}
     mark_value = "None"

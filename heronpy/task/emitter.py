@@ -6,9 +6,9 @@ destination's bound `extend`, so the stable hash is computed once per distinct k
 (wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
 link. heronpy/plan/emit_rules.py checks each tuple and chooses its receiving tasks.
 
-Tuples from this task to one destination are sent in the order of their emits. Nothing else runs while a frame is built
-and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be applied during
-the wait.
+Tuples from this task to one destination are sent in the order in which they were emitted. Nothing else runs while a
+frame is built and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be
+applied during the wait.
 
 Pure except for `send`, which takes finished frames, `room`, and `bits`, the source of edges.
 """
@@ -133,12 +133,12 @@ class Emitter:
             if stream.shape == "buffer":
                 chooser = stream.choosers[0]
                 dests = chooser.open if isinstance(chooser, Shuffle) else chooser.tasks[:1]
-                # Different senders begin at different tasks, so that even few tuples spread evenly.
+                # Different senders begin at different tasks, so that even a few tuples spread evenly.
                 stream.share(list(dests), turn=self.task_id)
             stream.left = self._refill(stream)
 
     def heed(self, task: int, full: bool, limit: int) -> None:
-        """Record that a task is full or has room, and that its frames have at most `limit` tuples (0: no limit)."""
+        """Record whether a task is full, and that its frames have at most `limit` tuples (0: no limit)."""
         (self._full.add if full else self._full.discard)(task)
         limits = self.batches.limits
         if limit:
@@ -148,7 +148,7 @@ class Emitter:
         self._go_round()
 
     def warm(self, now: float) -> None:
-        """Remove the initial limit of frame sizes `START_S` seconds after the first tuples. Called periodically."""
+        """Remove the initial limit on frame sizes `START_S` seconds after the first tuples. Called periodically."""
         if self._began_at < 0 or not self.batches.flushes:
             return
         self._began_at = self._began_at or now
@@ -164,7 +164,7 @@ class Emitter:
         self._go_round()
 
     def _go_round(self) -> None:
-        """Make shuffles use only the tasks that have room."""
+        """Make shuffles avoid full tasks."""
         for stream in self.streams.values():
             for chooser in stream.choosers:
                 if isinstance(chooser, Shuffle):
@@ -198,7 +198,7 @@ class Emitter:
     def compile_emit(
         self, kind: str, special: Callable[..., Any], context: Any, immediate: Callable[[Any], None]
     ) -> Any:
-        """Return the public `emit` of the task, with its default stream's fast path; None without a fast path.
+        """Return the public `emit` of the task, with its default stream's fast path; None if that stream has none.
 
         `special` takes every unusual call; `immediate` gets ids that are acked immediately.
         """
@@ -356,8 +356,8 @@ class Emitter:
     # ---- many tuples at once ------------------------------------------------------------------
 
     def push_columns(self, stream: OutStream, columns: Columns, marks: list[Mark] | None) -> None:
-        """Emit many tuples on any stream, with a mark each or without marks; the effect is that of `push` for each
-        tuple, in order.
+        """Emit many tuples on any stream, each with a mark or all without; the effect is that of `push` for each tuple,
+        in order.
         """
         low = 0
         while low < columns.size:
@@ -400,7 +400,7 @@ class Emitter:
             outlet.marks.extend(marks or [None] * columns.size)
 
     def push_arrow(self, stream: OutStream, columns: ArrowColumns, marks: list[Mark] | None) -> None:
-        """Emit many tuples as Arrow, with a mark each or without marks; see `travels_as_arrow`."""
+        """Emit many tuples as Arrow, each with a mark or all without; see `travels_as_arrow`."""
         low, size = 0, columns.size
         while low < size:
             # The loop may wait for a full out-queue between two parts, and a new plan may arrive during the wait.

@@ -48,7 +48,7 @@ class Opened(NamedTuple):
 class FrameReader:
     """Reads the frames of one bolt task.
 
-    `watch_decoding` returns a watch on the decoding of a frame of (component, stream, task), or None.
+    `watch_decoding(component, stream, task)` returns a watch on the decoding of a frame from this source, or None.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class FrameReader:
         name, fields = streams[frame.stream] if frame.stream < len(streams) else ("", [])
         schema = self._arrow.get(component, {}).get(name)
         if schema is None or frame.streams:
-            raise WireError(f"frame of task {frame.source_task} has Arrow values of stream number {frame.stream}")
+            raise WireError(f"frame from task {frame.source_task} has Arrow values for stream number {frame.stream}")
         self.damaged = False
         batch = decode_batch(frame.payload, declared(schema), frame.count)
         inner = InFrame(component, name, frame.source_task, frame.count, now)
@@ -134,7 +134,7 @@ class FrameReader:
         streams = self._schemas.get(component, [])
         kinds = unpack16(frame.streams) if frame.streams else None
         if (frame.stream if kinds is None else max(kinds)) >= len(streams):
-            raise WireError(f"frame of task {frame.source_task} has unknown stream number {frame.stream}")
+            raise WireError(f"frame from task {frame.source_task} has unknown stream number {frame.stream}")
         name, fields = streams[frame.stream]
         self.damaged = False
         watch = self._watch_decoding(component, name, frame.source_task)

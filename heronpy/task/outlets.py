@@ -1,8 +1,8 @@
 """Output streams of a task, their buffers, and the steps of emitting many tuples at once. Pure.
 
 An outlet is a *flat* list of values for one destination; the receiver regroups them by the width of the
-stream. Streams of one component that share a consumer also share their outlets, because tuples from one
-task to another keep the order of their emits. Such an outlet also keeps the stream of each tuple.
+stream. Streams of one component that share a consumer also share their outlets, because tuples from one task to another
+stay in the order in which they were emitted. Such an outlet also keeps the stream of each tuple.
 
 Invariants of an outlet: `flat` holds `width` values per tuple, or the width of each tuple's own stream
 when `kinds` is kept; `marks` (ids of a tracked spout, anchors of a tracked bolt) and `kinds` have one
@@ -104,7 +104,8 @@ class Outlet:
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
 
     def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Return shares within their destination's limit. If all destinations have limits, one may get several."""
+        """Return shares within their destination's limit. If all destinations have limits, one may get several
+        shares."""
         found: list[tuple[int, int]] = []
         turn = self.turn % len(self.dests)
         # A small flush rotates the destinations. A larger flush serves the destinations with the smallest limits first,
@@ -169,7 +170,7 @@ class OutStream:
         self.shape = "general"
         #: Per consumer: key of its fields grouping -> the function that takes the tuple (see Emitter._miss).
         self.memos: list[dict[Any, Any]] = []
-        #: Key of a fields grouping -> its task, for tuples that are emitted together (see columns.turns_of).
+        #: Key of a fields grouping -> its task, for tuples that are emitted together (see turns_of).
         self.turns: dict[Any, int] = {}
         self.left = 0
 
@@ -193,7 +194,7 @@ class OutStream:
 
 
 def share_outlets(streams: Iterable[OutStream], tasks_of: dict[str, set[int]]) -> list[OutStream]:
-    """Give each set of streams that (also indirectly) share a consumer one dict of outlets.
+    """Give streams that share a consumer, directly or indirectly, one common dict of outlets.
 
     Returns one stream per set: its outlets are the outlets of the whole set.
     """
@@ -301,7 +302,7 @@ def copies_of(choosers: list[Chooser]) -> int:
 def outlets_of(
     stream: int, batch: pa.RecordBatch, marks: list[Mark], chooser: Chooser, memo: dict[Any, int], memo_max: int
 ) -> list[ArrowOutlet]:
-    """Return the tuples for each task of one consumer, in order; `memo` is that of `columns.turns_of`."""
+    """Return the tuples for each task of one consumer, in order; `memo` caches the tasks of keys, as in `turns_of`."""
     if isinstance(chooser, Shuffle):
         # Slices of the record batch; the first task rotates with each batch.
         return [ArrowOutlet(stream, chooser.open, batch, marks, chooser.open.index(chooser.target()))]

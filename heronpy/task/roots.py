@@ -185,7 +185,7 @@ class PendingRoots:
 
 
 class Anchored(NamedTuple):
-    """The roots of some emitted tuples, ascending by tuple, spout task and root; each root of a tuple once.
+    """The roots of some emitted tuples, each once per tuple, ascending by tuple, spout task and root.
 
     A tuple that derives from thousands of inputs (a count, an aggregate) has all their roots. The roots of all tuples
     of a batch are found together, without a step per input.
@@ -203,11 +203,11 @@ class Anchored(NamedTuple):
     """The place of each root in that frame."""
 
     def counts(self, tuples: int) -> NDArray[np.int64]:
-        """Return the number of roots of each of the emitted tuples."""
+        """Return the number of roots of each emitted tuple."""
         return np.bincount(self.owners, minlength=tuples)
 
     def by_frame(self) -> list[tuple[InFrame, NDArray[np.int64]]]:
-        """Yield each frame with the rows for which it accounts."""
+        """Return each frame with the rows of the roots that it accounts for."""
         return [(self.frames[slot], rows) for slot, rows in _by_slot(self.slots)]
 
 
@@ -253,7 +253,6 @@ def _first_of_each(owners: NDArray[np.int64], tasks: Array32, roots: Array64) ->
 
 
 def _by_slot(slots: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Yield the rows of each slot, in order."""
     if not len(slots):
         return []
     order = np.argsort(slots, kind="stable")
@@ -268,7 +267,8 @@ MESSAGE_MAX = 1 << 16
 
 
 def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
-    """Return the message that acks all roots of a frame of one spout task; `envelope` is the frame without payload."""
+    """Return the message that acks all roots of a frame, if they belong to one spout task; `envelope` is the frame
+    without payload."""
     message = Frame()
     message.CopyFrom(envelope)
     message.kind, message.source_task, message.dest_task = ACK, task_id, envelope.root_task
@@ -276,8 +276,8 @@ def whole_ack(task_id: int, envelope: frame_pb2.Frame) -> bytes:
 
 
 def few_acks(task_id: int, spout: int, values: dict[int, int]) -> bytes:
-    """Return one message that acks these roots of a spout task with these values. For few roots, it costs a tenth of
-    the method with arrays.
+    """Return one message that acks these roots of a spout task with these values. For a few roots, this costs a tenth
+    of the method with arrays.
     """
     roots = sorted(values)
     message = Frame(kind=ACK, source_task=task_id, dest_task=spout, count=len(roots))

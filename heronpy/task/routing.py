@@ -24,8 +24,8 @@ def output_streams(topology: topology_pb2.Topology, component: str) -> list[tupl
 
 
 def arrow_schemas(topology: topology_pb2.Topology, component: str) -> list[bytes]:
-    """Return the serialised Arrow schema of each of a component's output streams by its index; empty for a stream
-    without a schema.
+    """Return the serialised Arrow schemas of a component's output streams, by index; a schema is empty if the stream
+    has none.
     """
     part = components_of(topology).get(component)
     return [] if part is None else [o.arrow_schema for o in sorted(part.outputs, key=lambda out: out.stream.id)]
@@ -41,7 +41,7 @@ def arrow_inputs(topology: topology_pb2.Topology) -> dict[str, dict[str, bytes]]
 
 
 def component_of(plan: plan_pb2.PhysicalPlan) -> dict[int, str]:
-    """Return the component of each task."""
+    """Return a map from task id to component."""
     return {instance.task_id: instance.component for instance in plan.instances}
 
 
@@ -55,8 +55,8 @@ def choosers_for(
 ) -> dict[str, list[Any]]:
     """Return one chooser per consumer of each output stream of `component`.
 
-    Shuffles of different senders start at different tasks, so that even few tuples spread evenly.
-    With `key_groups` (EFFECTIVELY_ONCE) fields groupings follow the key groups of keyed state.
+    Shuffles of different senders start at different tasks, so that even a few tuples spread evenly. With `key_groups`
+    (EFFECTIVELY_ONCE) fields groupings follow the key groups of keyed state.
     """
     tasks: dict[str, list[int]] = {}
     local: dict[str, list[int]] = {}
@@ -86,7 +86,7 @@ def choosers_for(
 
 
 def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, list[str]]]]:
-    """Return, per component, the (name, fields) of each output stream by its index."""
+    """Return the (name, fields) of every output stream, by component and index."""
     return {
         name: [(stream, fields) for stream, fields, _ in output_streams(topology, name)]
         for name in components_of(topology)
@@ -94,13 +94,13 @@ def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, lis
 
 
 def spout_tasks(plan: plan_pb2.PhysicalPlan) -> int:
-    """Return the number of tasks of all spouts."""
+    """Return the total number of spout tasks."""
     spouts = {spout.comp.name for spout in plan.topology.spouts}
     return sum(record.component in spouts for record in plan.instances)
 
 
 def pending_max(topology: topology_pb2.Topology) -> float:
-    """Return the smallest limit of pending tuples of any spout, per task; infinite if no spout has a limit."""
+    """Return the smallest limit on pending tuples per task of any spout; infinite if no spout has a limit."""
     shared = config_of(topology)
     limits = ({**shared, **config_of(spout)}.get(TOPOLOGY_MAX_SPOUT_PENDING) for spout in topology.spouts)
     return min((float(limit) for limit in limits if limit), default=float("inf"))

@@ -74,7 +74,7 @@ class InFrame:
     """The common data of the tuples of one received frame, with the acking state of a tracked frame.
 
     Invariants: `values_` has one entry per root of each tuple: the XOR of the tuple's own edge and of the edges of
-    tuples anchored to it that were settled so far and count for this root. A tuple was finally acked or failed if its
+    tuples anchored to it that have been settled and count for this root. A tuple was finally acked or failed if its
     `done` bit is set, or if `whole_done` is set.
     """
 
@@ -134,7 +134,7 @@ class InFrame:
         self.tracked = True
 
     def unpack(self) -> None:
-        """Create the arrays that anchors need, and partial acks of a frame that is not `plain`."""
+        """Create the arrays that are needed for anchors, and for partial acks of a frame that is not `plain`."""
         if self.values_ is not None or self.envelope is None:
             return
         envelope = self.envelope
@@ -148,7 +148,7 @@ class InFrame:
             self.root_counts = None
 
     def plain(self) -> bool:
-        """Return whether the frame's roots are consecutive, of one spout task, and share one edge or seed."""
+        """Return whether the frame's roots are consecutive, belong to one spout task, and share one edge or seed."""
         envelope = self.envelope
         return (
             envelope is not None
@@ -161,7 +161,8 @@ class InFrame:
         )
 
     def take(self, places: Places) -> Places:
-        """Mark the tuples at these distinct places as done; return the places that were not acked or failed before."""
+        """Mark the tuples at these distinct places as done; return the places that had not been acked or failed
+        before."""
         if self.whole_done:
             return places[:0]
         if self.done is None:
@@ -326,7 +327,7 @@ class InBatch(Batch):
         return self.tuples()
 
     def marks(self) -> list[HeronTuple]:
-        """The tuples as anchors, without values unless the tuples exist already."""
+        """The tuples as anchors, without values unless the tuple objects already exist."""
         if self._made is not None:
             return self._made
         return list(map(HeronTuple, repeat(_UNSEEN), repeat(self.frame), self.numbers))
@@ -355,7 +356,7 @@ def parts_of(
 ) -> list[Part]:
     """Return the parts of a frame, without its first `skip` tuples.
 
-    `kinds` has the index into `streams` of each tuple, or of all of them; with `damaged`, some values may be
+    `kinds` has each tuple's index into `streams`, or one index for all tuples; with `damaged`, some values may be
     Undecodable.
     """
     parts: list[Part] = []

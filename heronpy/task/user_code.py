@@ -1,5 +1,5 @@
-"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and the calls without
-compiled code.
+"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and emits without compiled
+code.
 
 Every call into user code that may raise is wrapped: its exceptions become a UserError with the
 user's exception as its cause, so that tracebacks are complete.
@@ -54,7 +54,7 @@ class OwnState(Protocol):
 
 
 class Saved(Protocol):
-    """The saved state of a task. The user's object receives it before it runs."""
+    """The saved state of a task, which the user's object receives before its first call."""
 
     @property
     def state(self) -> OwnState:
@@ -166,7 +166,7 @@ class UserCode:
         self.object = cls(delegate=self.delegate)
 
     def initialize(self, saved: Saved | None) -> None:
-        """Call constructor, init_state, initialize, hooks and custom groupings, in Heron's order."""
+        """Call the constructor, init_state, initialize, hooks and custom groupings, in Heron's order."""
         if saved is not None:
             saved.check_component(self.object)
         if isinstance(self.object, StatefulComponent):
@@ -214,8 +214,8 @@ class UserCode:
 
 
 def _plain(config: topology_pb2.Config) -> dict[str, Any]:
-    """Return the plain values of a config, typed. Pickled values are left out, because they do not change while a
-    topology runs.
+    """Return the plain values of a config, converted to their types. Pickled values are left out, because they do not
+    change while a topology runs.
     """
     plain = topology_pb2.Config()
     plain.kvs.extend(kv for kv in config.kvs if kv.type != _PICKLED)
@@ -225,7 +225,7 @@ def _plain(config: topology_pb2.Config) -> dict[str, Any]:
 def columns_of(
     emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None
 ) -> Columns | ArrowColumns:
-    """Return the tuples of one emit_batch. Raises TopologyError unless they are valid and match `count`."""
+    """Return the tuples of one `emit_batch` call. Raises TopologyError unless they are valid and match `count`."""
     rules = ColumnRules(emitter.component, stream.name, stream.fields, stream.schema)
     given = rules.columns(columns, rows)
     if count is not None:
@@ -260,7 +260,7 @@ def emit_columns(
     marks: list[Mark] | None,
     direct_task: int | None,
 ) -> None:
-    """Emit tuples together; one by one if there are hooks or a direct task."""
+    """Emit tuples together, or one by one if there are hooks or a direct task."""
     if isinstance(columns, ArrowColumns):
         hooked, serializes = context.has_hooks, emitter.serializes
         if travels_as_arrow(stream.choosers, direct_task, serializes=serializes, hooked=hooked):
@@ -290,7 +290,7 @@ class Acks(Protocol):
 
 
 class BoltCalls:
-    """The calls of one bolt task."""
+    """The methods that the user code of one bolt task calls: emit, ack and fail."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 Pure.
 
 Each shape is a `msgspec.Struct`: the JSON of `/api/v1`, its schema in `/api/v1/openapi.json` and the rows of the
-command come from the same field. Rules of all shapes:
+command come from the same field. Rules for all shapes:
 
 - `None` (`null`) is unknown: it was not reported. 0 is a measurement.
 - Times of day are seconds since 1970 (`*_at`), durations seconds (`*_s`), sizes bytes (`*_bytes`), shares lie between 0

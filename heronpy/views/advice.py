@@ -26,8 +26,8 @@ class Finding(Struct, kw_only=True):
     names: list[str]
     #: Machine of the task; empty if unknown, or if the finding is not about a single task.
     host: str = ""
-    #: `topology`; or `machine` for a condition of everything on the machine, which is listed after causes within the
-    #: topology.
+    #: `topology`; or `machine` for a condition that affects everything on the machine, which is listed after causes
+    #: within the topology.
     scope: str = "topology"
     #: The sentence without quoted values; empty if it quotes no values. Without the scope `data` it equals `sentence`.
     unquoted: str = ""

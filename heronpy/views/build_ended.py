@@ -16,14 +16,14 @@ from heronpy.views.quotes import without_values
 
 #: Seconds before the end that figures cover, as for a running topology, and that events cover.
 FIGURES_S, EVENTS_S = 300.0, 1800.0
-#: The doctor's limits for a running topology: shares above which spouts are held, and a task is full.
+#: The doctor's limits for a running topology: shares above which spouts count as held back, and a task as full.
 HELD, FULL = 0.2, 0.8
-NEVER_KEPT = "the figures of single tasks at the end, their stacks and the load of the machine are no longer known"
+NEVER_KEPT = "the last figures of each task, the tasks' stacks and the load of the machine are no longer known"
 NO_FIGURES = "no figures of its last minutes are kept: its topology master ended before it had written them"
 
 
 class _Window:
-    """Means over the last known minutes."""
+    """The mean figures of the last known minutes."""
 
     def __init__(self, timeline: Timeline, ended_at: float) -> None:
         known = [
@@ -44,7 +44,7 @@ class _Window:
         return sum(found) / len(found) if found else None
 
     def components(self) -> list[str]:
-        """The components with any figures."""
+        """The components that reported any figures."""
         return list(dict.fromkeys(component for component, _ in self._series if component))
 
     def emitted(self) -> float | None:
@@ -58,7 +58,7 @@ class _Window:
 
 
 def doctor_of_ended(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doctor:
-    """`GET /doctor` of a topology that has ended; `shown` has the outcome and the time of the end."""
+    """`GET /doctor` of a topology that has ended; `shown` has its outcome and end time."""
     found = _doctor(shown, events, timeline)
     plain = _doctor(without_values(shown), without_values(list(events)), timeline)
     found.findings = [
@@ -148,14 +148,14 @@ def _restarts(events: Sequence[Event], where: str) -> list[Finding]:
         others = f", as were {len(times) - 1} other processes" if len(times) > 1 else ""
         sentence = f"{name} was restarted {counted(count, 'time')} in its last half hour{others}"
         found.append(
-            _finding("crashing", False, f"{sentence}; last {why}" if why else sentence,
+            _finding("crashing", False, f"{sentence}; last reason: {why}" if why else sentence,
                      f"heron logs {where} {name} --level ERROR", figures={"times": float(count)})
         )  # fmt: skip
     return found
 
 
 def _times(events: Iterable[Event], kind: str) -> Counter[str]:
-    """The number of these events, by subject."""
+    """Return how often this kind of event occurred, by subject."""
     times = Counter[str]()
     for event in events:
         if event.kind == kind:
@@ -191,7 +191,7 @@ def _held(held: float | None, events: Iterable[Event], window: _Window, ended_at
             spans[event.subject] = spans.get(event.subject, 0.0) + (event.lasted_s or 0.0)
     name = max(spans, key=lambda one: spans[one], default="")
     by = f", mostly by {name}" if name else "; the component that caused it is no longer known"
-    sentence = f"the spouts were held {held * 100:.0f} % of its last {_span(window)}{by}"
+    sentence = f"the spouts were held back for {held * 100:.0f} % of its last {_span(window)}{by}"
     return [_finding("held", False, sentence, figures={"held": held})]
 
 
@@ -201,6 +201,6 @@ def _busiest(window: _Window) -> list[Finding]:
     if not name or shares[name] < FULL:
         return []
     mean = window.mean(name, "busy")
-    rest = f", the tasks {mean * 100:.0f} % on average" if mean is not None else ""
+    rest = f", all its tasks {mean * 100:.0f} % on average" if mean is not None else ""
     sentence = f"the busiest task of {name} was {shares[name] * 100:.0f} % busy in its last {_span(window)}{rest}"
     return [_finding("busy", False, sentence, component=name, figures={"busy": shares[name]})]

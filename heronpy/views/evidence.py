@@ -17,7 +17,7 @@ class WeightedStack(Struct, kw_only=True):
 
 
 class Profile(Struct, kw_only=True):
-    """The time that a process has spent, by stack."""
+    """The time that a process spent in each stack."""
 
     #: `function (folder/file.py:12)`
     frames: list[str]
@@ -60,7 +60,7 @@ class Heap(Struct, kw_only=True):
 
 
 class Evidence(Struct, kw_only=True):
-    """`GET /tasks/{id}/{kind}`: the last requested evidence. Only the part of its kind is set."""
+    """`GET /tasks/{id}/{kind}`: the most recently requested evidence. Only the field for its kind is set."""
 
     #: Example: `container_1_word_3`.
     process: str

@@ -34,14 +34,14 @@ class ExceptionGroup(Struct, kw_only=True):
     messages: list[str]
     #: The newest traceback, complete; empty for an error of heronpy.
     traceback: str
-    #: Whether heronpy raised an error of its own.
+    #: Whether heronpy itself raised the error.
     of_heronpy: bool = False
 
 
 def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[ExceptionGroup, str]]:
     """Group exceptions, most recent first; each group comes with the complete message of its newest exception.
 
-    heronpy's own errors come last, without a place and a traceback, because their messages name the cause and the fix.
+    heronpy's own errors come last, without a place or a traceback, because their messages name the cause and the fix.
     """
     found: dict[tuple[str, str, bool], tuple[ExceptionGroup, str]] = {}
     for report in sorted(reports, key=lambda report: -report.last_at):
@@ -71,7 +71,7 @@ def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[tuple[Exce
 
 
 def _is_own(group: ExceptionGroup) -> bool:
-    """Whether heronpy has raised an error of its own, outside user code."""
+    """Whether heronpy itself raised the error, outside user code."""
     frames, theirs = _frames(group.traceback)
     return group.type.startswith("heronpy.") and bool(frames) and not theirs
 
@@ -85,7 +85,7 @@ def _frames(traceback: str) -> tuple[list[re.Match[str]], list[re.Match[str]]]:
 
 
 def user_line(traceback: str) -> str:
-    """Return `file:line in function` of the innermost frame of the user's code, or else of any frame."""
+    """Return `file:line in function` for the innermost frame in the user's code, or else for the innermost frame."""
     frames, theirs = _frames(traceback)
     last = next(reversed(theirs or frames), None)
     if last is None:

@@ -57,7 +57,7 @@ class Logs(Struct, kw_only=True):
 
 
 class LogHit(Struct, kw_only=True):
-    """A line of a log that contains the text."""
+    """A log line that contains the searched text."""
 
     process: str
     container: int

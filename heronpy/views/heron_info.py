@@ -203,7 +203,7 @@ def physical_plan(plan: plan_pb2.PhysicalPlan | None, working_dir: str) -> Json:
 
 
 def metrics(reply: control_pb2.MetricsReply, component: str) -> Json:
-    """`/topologies/metrics`: metric to instance to value; a metric with a label is called `name/label`."""
+    """`/topologies/metrics`: values by metric and instance; a metric with a label is called `name/label`."""
     found: dict[str, dict[str, str]] = {}
     for report in reply.reports:
         for sample in report.samples:

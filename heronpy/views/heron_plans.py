@@ -1,4 +1,4 @@
-"""Plans as JSON in the shape of Heron's tracker. Pure."""
+"""Plans as JSON in the format of Heron's tracker. Pure."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ deltas: `fields` replaces fields of the snapshot's `topology` (or of `load` and 
 `tables` sets cells, whose rows are positions in the lists of the last snapshot. When the length or order of a list
 changes, a snapshot is sent instead of a delta.
 
-Figures of a delta have the precision of a page: two decimals for shares, three significant digits for other figures.
+Figures in a delta have the precision of a page: two decimals for shares, three significant digits for other figures.
 
 After every 15 s without news, the comment `: ping` is sent. A client reopens an ended stream with the header
 `Last-Event-ID`; the answer begins with a snapshot unless the data is unchanged.
@@ -64,7 +64,7 @@ class NewEvents(Struct, kw_only=True):
 
 
 class Gone(Struct, kw_only=True):
-    """`event: gone`, the last message of a stream: the topology was killed, or replaced by another of its name."""
+    """`event: gone`, the last message of a stream: the topology was killed, or replaced by another with its name."""
 
     #: One sentence.
     text: str

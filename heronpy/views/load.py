@@ -39,7 +39,7 @@ class ComponentLoad(Struct, kw_only=True):
     frames_per_s: float | None
     tuples_per_frame: float | None
     #: Shares of time, mean over the tasks; the three sum to 1. Busy: in user code and the runtime's work for it;
-    #: blocked: waiting for room in a full queue downstream; idle: waiting for input.
+    #: blocked: waiting for space in a full queue downstream; idle: waiting for input.
     busy: float | None
     blocked: float | None
     idle: float | None
@@ -54,7 +54,7 @@ class ComponentLoad(Struct, kw_only=True):
     #: Bytes in the longest queue of a task, and the name of that task.
     queue_bytes_max: int | None
     fullest: str | None
-    #: Upper bound of a task's queue.
+    #: Upper bound on a task's queue.
     queue_bound_bytes: int | None
     #: Tuples of a spout that are neither acked nor failed.
     pending: int | None
@@ -66,8 +66,8 @@ class ComponentLoad(Struct, kw_only=True):
     #: Time in user code per tuple.
     latency_p50_s: float | None
     latency_p99_s: float | None
-    #: Mean time in user code, and the median over the healthy minutes of a day. A component that is full or holds the
-    #: spouts back has no healthy minute.
+    #: Mean time in user code, and the median over the healthy minutes of a day. A component that is full or holds back
+    #: the spouts has no healthy minute.
     wall_s: float | None
     usual_s: float | None
     #: Unevenness of the tasks: the standard deviation of their rates, divided by the mean.
@@ -97,13 +97,13 @@ class ComponentLoad(Struct, kw_only=True):
     memory_limit_bytes: int | None
     #: Restarts of the component's processes since `Load.since`.
     restarts: int | None
-    #: Tuples given up and tuples lost since the submit; None if some losses of the topology were not counted.
+    #: Tuples given up and tuples lost since the topology was submitted; None if some of its losses were not counted.
     dead_letters: int | None
     lost: int | None
 
 
 class EdgeLoad(Struct, kw_only=True):
-    """One stream between two components; `id` as in the plan."""
+    """One stream between two components; its `id` is that of the plan's edge."""
 
     id: str
     #: Tuples per second emitted by the source. Processed tuples are part of the target's `executed_per_s`.
@@ -111,7 +111,7 @@ class EdgeLoad(Struct, kw_only=True):
 
 
 class Culprit(Struct, kw_only=True):
-    """The task that currently holds the spouts back."""
+    """The task that is currently holding back the spouts."""
 
     #: The instance, or the link between two stream managers.
     name: str
@@ -139,12 +139,12 @@ class Load(Struct, kw_only=True):
     since: float | None
     components: list[ComponentLoad]
     edges: list[EdgeLoad]
-    #: Share of the window in which spouts were held.
+    #: Share of the window in which spouts were held back.
     held: float | None
     culprits: list[Culprit]
-    #: Full tasks whose tuples go to other tasks of their component; they do not hold spouts.
+    #: Full tasks whose tuples go to other tasks of their component; they do not hold back the spouts.
     avoided: list[Culprit] = []
-    #: Full tasks of a topology that discards excess tuples; they do not hold spouts.
+    #: Full tasks of a topology that discards excess tuples; they do not hold back the spouts.
     dropping: list[Culprit] = []
     #: Receiving component to the number of discarded excess tuples.
     dropped: dict[str, int] = {}
@@ -217,18 +217,18 @@ class TaskLoad(Struct, kw_only=True):
     cpu: float | None
     memory_bytes: int | None
     restarts: int | None
-    #: Named reason of the last exit; None if the task has never ended.
+    #: Named reason for the last exit; None if the task has never ended.
     exit_reason: str | None
     #: The first line of the last message before the exit.
     exit_detail: str | None
     #: Seconds since the last turn of the task's loop.
     silent_s: float | None
-    #: Whether the task currently holds the spouts back.
+    #: Whether the task is currently holding back the spouts.
     culprit: bool
 
 
 class ProcessRow(Struct, kw_only=True):
-    """A process of a container other than a task: executor, stream manager, topology master, Spark gateway."""
+    """A process of a container that is not a task: executor, stream manager, topology master, Spark gateway."""
 
     name: str
     container: int
@@ -244,7 +244,7 @@ class ProcessRow(Struct, kw_only=True):
 
 
 class Tasks(Struct, kw_only=True):
-    """`GET /tasks`: all tasks in the order of the plan, or the tasks of `component`; and the other processes."""
+    """`GET /tasks`: all tasks in the order of the plan, or the tasks of `component`, and the other processes."""
 
     #: Version of the packing plan, as `Plan.version`.
     plan_version: int
@@ -256,7 +256,7 @@ class Tasks(Struct, kw_only=True):
 
 
 def culprit_of(culprit: control_pb2.Culprit) -> Culprit:
-    """Convert a culprit, the task that holds the spouts back."""
+    """Convert a culprit, the task that is holding back the spouts."""
     return Culprit(
         name=culprit_name(culprit),
         component=culprit.component or None,
@@ -277,7 +277,8 @@ def tasks_of(
     at: float,
     component: str | None = None,
 ) -> Tasks:
-    """`GET /tasks`: by component in the order of the topology, then by id. `at` is the wall time of the answers."""
+    """`GET /tasks`: tasks by component in the order of the topology, then by id. `at` is the wall time of the
+    answers."""
     topology = status.plan.topology
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}
@@ -319,7 +320,7 @@ def _task(
     sums = {name: sum([sample.value for sample in samples]) for name, samples in named.items()}
 
     def rate(name: str) -> float | None:
-        """Return the growth per second over all labels; None if not reported."""
+        """Return the increase per second, summed over all labels; None if not reported."""
         return sums[name] / over_s if name in sums and over_s > 0 else None
 
     busy, blocked, idle = _shares(sums)

@@ -11,7 +11,7 @@ from heronpy.proto import control_pb2
 
 
 class Totals(Struct, kw_only=True):
-    """The outcomes of a topology's tuples since the submit, over all of its processes."""
+    """The outcomes of a topology's tuples since it was submitted, summed over all of its processes."""
 
     acked: int
     failed: int
@@ -19,7 +19,7 @@ class Totals(Struct, kw_only=True):
     at_least: bool
     #: Failed tuples of spouts that do not resend them.
     not_resent: int
-    #: Upper bound of the number of resent tuples; None if no bound is known, see `begun_again`.
+    #: Upper bound on the number of resent tuples; None if no bound is known, see `begun_again`.
     replayed: int | None
     #: Some tasks of spouts that may have emitted all tuples again.
     begun_again: list[str]
@@ -27,7 +27,7 @@ class Totals(Struct, kw_only=True):
     lost: int
     #: Whether a process died with uncounted tuples, so that `lost` is an estimate.
     lost_estimated: bool
-    #: Whether there is no bound of `lost`, because the queues of a stream manager were lost.
+    #: Whether there is no bound on `lost`, because the queues of a stream manager were lost.
     lost_unknown: bool = False
     #: Whether a task failed permanently without its last counts, so that `dead_letters` is a lower bound.
     letters_at_least: bool = False
@@ -43,13 +43,13 @@ class Totals(Struct, kw_only=True):
 
 
 class Topology(Struct, kw_only=True):
-    """A topology in the list, and the head of its page."""
+    """A topology as an entry of the list and as the head of its page."""
 
     cluster: str
     role: str
     environ: str
     name: str
-    #: Id that distinguishes the topology from earlier and later topologies of its name.
+    #: Id that distinguishes the topology from earlier and later topologies with its name.
     id: str
     #: STARTING, WAITING, RUNNING, PAUSED, UPDATING, FINISHING, FINISHED, DEGRADED, FAILED as reported by the topology
     #: master; FINISHED WITH LOSSES: tuples are missing from its result, see `totals`; NO ANSWER: the topology master
@@ -70,7 +70,7 @@ class Topology(Struct, kw_only=True):
     submitted_at: float
     submission_user: str
     release: str
-    #: Seconds since the start of the first topology master of this submit.
+    #: Seconds since the first topology master of this submission started.
     uptime_s: float | None
     #: ATMOST_ONCE, ATLEAST_ONCE, EFFECTIVELY_ONCE, or BATCH for a batch run.
     mode: str | None
@@ -120,7 +120,7 @@ class Topologies(Struct, kw_only=True):
 
 
 class History(Struct, kw_only=True):
-    """`GET /history`: ended topologies, latest first; at most 200."""
+    """`GET /history`: ended topologies, most recent first; at most 200."""
 
     topologies: list[Topology]
 

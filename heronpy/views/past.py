@@ -56,7 +56,7 @@ class Event(Struct, kw_only=True):
     kind: str
     #: A process, component or region; empty for the topology.
     subject: str
-    #: For a restart: the named reason of the exit.
+    #: For a restart: the named reason for the exit.
     reason: str
     #: One line.
     text: str
@@ -90,7 +90,7 @@ class Start(Struct, kw_only=True):
 
 
 class Events(Struct, kw_only=True):
-    """`GET /events?after&limit`: the newest, oldest first."""
+    """`GET /events?after&limit`: the newest events, oldest first."""
 
     events: list[Event]
     #: Value of `after` for later events.
@@ -110,7 +110,7 @@ class Exceptions(Struct, kw_only=True):
 
 
 class SlowTuple(Struct, kw_only=True):
-    """A call of `process` above `heron.instance.slow_ms`."""
+    """A call of `process` that took longer than `heron.instance.slow_ms`."""
 
     at: float
     instance_id: str
@@ -143,7 +143,7 @@ def metric_name(series: str) -> str:
 
 
 def event_kind(event: control_pb2.TopologyEvent) -> str:
-    """Return the kind of an event, such as `restart`; an unknown kind of a newer topology master is `kind-12`."""
+    """Return the kind of an event, such as `restart`; an unknown kind from a newer topology master is `kind-12`."""
     if event.kind not in control_pb2.EventKind.values():
         return f"kind-{event.kind}"
     return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_").lower()

@@ -1,4 +1,4 @@
-"""The graph of a topology and the places of its tasks. Pure."""
+"""The graph of a topology, and where its tasks run. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Edge(Struct, kw_only=True):
 
 
 class TaskPlace(Struct, kw_only=True):
-    """A task and its place."""
+    """A task and where it runs."""
 
     task_id: int
     #: `container_<c>_<component>_<task>`
@@ -88,7 +88,8 @@ def plan_of(
     physical: plan_pb2.PhysicalPlan | None,
     hosts: Mapping[int, str],
 ) -> Plan:
-    """Return the graph and the places. The version is that of the packing plan, from which updates are computed."""
+    """Return the graph, and where each task runs. The version is that of the packing plan, on which updates are
+    based."""
     consumed = {item.stream.component_name for bolt in topology.bolts for item in bolt.inputs}
     nodes = [_node(spout.comp, spout.outputs, "spout", consumed) for spout in topology.spouts]
     nodes += [_node(bolt.comp, bolt.outputs, "bolt", consumed) for bolt in topology.bolts]

@@ -101,7 +101,7 @@ def progress_of(text: bytes) -> Progress:
 def stopped(found: Progress, dead: str = "") -> Progress:
     """Return the figures of a run that no process is working on.
 
-    `dead` is the remedy if the topology is not removed, as a clause.
+    `dead` is a clause that names the remedy; it is given if the processes are gone, but the topology was not killed.
     """
     if found.ended_at is not None:
         return found

@@ -68,7 +68,7 @@ class Checkpoints(Struct, kw_only=True):
 
 
 class CheckpointTask(Struct, kw_only=True):
-    """One task's part of a complete checkpoint."""
+    """One task's part in a complete checkpoint."""
 
     task_id: int
     component: str
@@ -148,7 +148,7 @@ def checkpoint_of(record: checkpoint_pb2.CheckpointRecord) -> Checkpoint:
 def checkpoints_of(
     reply: control_pb2.CheckpointsReply | None, mode: str, interval_s: float | None, tasks: int
 ) -> Checkpoints:
-    """`GET /checkpoints`; `tasks` is the number of tasks. Without a reply the topology takes no checkpoints."""
+    """`GET /checkpoints`; `tasks` is the number of tasks. A missing reply means that no checkpoints are taken."""
     reply = reply if reply is not None else control_pb2.CheckpointsReply()
     pending = PendingCheckpoint(
         number=reply.pending,

@@ -46,7 +46,7 @@ class TracePart(Struct, kw_only=True):
 
 
 class TraceSpan(Struct, kw_only=True):
-    """A call for a tuple of the trace, and the path of the tuple to this call."""
+    """A call for a tuple in the trace, and the tuple's path to this call."""
 
     number: str
     #: The call that emitted the tuple; null for the spout itself.

@@ -41,7 +41,7 @@ class Table(Struct, kw_only=True):
 
 
 class Pipeline(Struct, kw_only=True):
-    """The progress of growing log files into an output. Bytes are bytes of the files."""
+    """The progress of a pipeline from growing log files to an output. Bytes are bytes of the files."""
 
     name: str
     #: Unpublished bytes, and unpublished bytes that are in no unit yet.
@@ -68,7 +68,7 @@ class Pipeline(Struct, kw_only=True):
     backups: int
     backups_won: int
     attempts_in_vain: int
-    #: Whether the counts since the submit are lower bounds, because a process ended without reporting its last counts.
+    #: Whether these counts are lower bounds, because a process ended without reporting its last counts.
     at_least: bool = False
 
 
@@ -83,7 +83,7 @@ class Pipelines(Struct, kw_only=True):
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
     """`GET /units`: a pipeline appears when one of its tasks has reported.
 
-    Counts are also lower bounds if the topology master lacks the counts of ended processes.
+    All counts are lower bounds if the topology master lacks the counts of ended processes.
     """
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_FIELDS.values(), 0.0))
     lacking: set[str] = set()

@@ -172,7 +172,7 @@ def test_nothing_is_held_back_for_longer_than_a_checkpoint_may_take() -> None:
     world.checkpoints.check(before + 59)
     assert world.control.told == [] and world.component.seen == []
     world.checkpoints.check(time.monotonic() + 61)
-    assert "no barrier of task 2, 3 within 60 s" in world.answers()[1].error
+    assert "no barrier from task 2, 3 within 60 s" in world.answers()[1].error
     world.settle()
     assert world.component.seen == [(1, 0)]
     world.barrier(1, 2, savepoint=True)

@@ -146,7 +146,7 @@ def test_keys_beyond_the_limit_are_dropped_and_that_is_said_once(caplog: pytest.
     assert len(sink.counters) == KEYS_MAX + 1
     assert set(sink.counters.values()) == {2.0}, "known keys go on"
     [record] = caplog.records
-    assert "metric words: the key 'word-1001' and further ones are dropped" in record.getMessage()
+    assert "metric words: the key 'word-1001' and further keys are dropped" in record.getMessage()
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -370,4 +370,4 @@ def test_lines_left_out_of_the_log_are_counted_there() -> None:
         world.feed(registration())
     assert len(world.when(Note)) == LINES_PER_S and len(world.when(Reply)) == LINES_PER_S + 49
     texts = [effect.text for effect in world.wait(1.0) if isinstance(effect, Note)]
-    assert texts == [f"50 lines were left out of this log: more than {LINES_PER_S} a second"]
+    assert texts == [f"50 lines were omitted from this log (limit: {LINES_PER_S} a second)"]

@@ -63,10 +63,11 @@ def test_the_cause_that_was_there_to_the_end_is_named() -> None:
     assert said == [
         "topology 'clicks' was killed, after 2h00m",
         "container_1_count_7 ran out of memory 1 time in its last half hour",
-        "container_1_parse_3 was restarted 4 times in its last half hour; last user exception: ValueError: no number",
+        "container_1_parse_3 was restarted 4 times in its last half hour; last reason: user exception: ValueError: no "
+        "number",
         "its results are not complete: 3 dead letters, 2 lost",
-        "the spouts were held 80 % of its last 5m00s, mostly by container_1_count_7",
-        "the busiest task of count was 98 % busy in its last 5m00s, the tasks 50 % on average",
+        "the spouts were held back for 80 % of its last 5m00s, mostly by container_1_count_7",
+        "the busiest task of count was 98 % busy in its last 5m00s, all its tasks 50 % on average",
     ]
     assert found.findings[2].next == "heron logs prod clicks container_1_parse_3 --level ERROR"
     assert (found.healthy, found.window_s, found.emitted_per_s, found.ended_at) == (False, FIGURES_S, 50.0, END)

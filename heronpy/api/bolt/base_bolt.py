@@ -16,7 +16,7 @@ from heronpy.common.errors import HeronError
 
 
 class NotReadyError(HeronError):
-    """Raised by `is_ready` when the task is not ready, with the reason, such as "Spark is starting"."""
+    """Raised by `is_ready` when the task is not ready; its text is the reason, such as "Spark is starting"."""
 
 
 class BaseBolt(BaseComponent):
@@ -36,8 +36,8 @@ class BaseBolt(BaseComponent):
     ) -> HeronComponentSpec:
         """Declare this bolt as a component of a topology.
 
-        `inputs` is a dict from a component spec, or from `spec["stream"]`, to a `Grouping`. A list of
-        such sources means `Grouping.SHUFFLE` for each. The other parameters are those of a spout's `spec`.
+        `inputs` maps each source, a component spec or `spec["stream"]`, to a `Grouping`. A list of such sources means
+        `Grouping.SHUFFLE` for each. The other parameters are those of a spout's `spec`.
         """
         spec = spec_of_class(
             cls, name=name, is_spout=False, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs
@@ -76,16 +76,16 @@ class BaseBolt(BaseComponent):
     ) -> None:
         """Emit many tuples, with the same effect as an `emit` for each, at a fraction of the cost.
 
-        `columns` are the values by field: a dict from each field to its values, a Batch, a pandas DataFrame, a
-        pyarrow RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of
-        a field may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; the emitted values
-        are Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`.
+        `columns` has the values of each field: a dict from fields to their values, a Batch, a pandas DataFrame, a
+        pyarrow RecordBatch or Table with these columns, or a list with one entry per field, in order. The values of a
+        field may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; they are emitted as
+        Python values. `rows` has the values of each tuple; give exactly one of `columns` and `rows`.
 
         `anchors` is one tuple that all outputs derive from, or has one entry per output, in the same order: a tuple,
         a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`. Use
         `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter, and `anchors=[batch]` for
-        one output of the whole batch. Values of type None, bool, int, float, str and bytes are the fastest. Raises
-        TopologyError as `emit` does; earlier tuples may have been emitted before the error.
+        one output that derives from the whole batch. None, bool, int, float, str and bytes are the fastest types.
+        Raises TopologyError as `emit` does; earlier tuples may have been emitted before the error.
         """
         self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)
 
@@ -95,24 +95,24 @@ class BaseBolt(BaseComponent):
         return TupleHelper.is_tick(tup)
 
     def ack(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Mark `tup`, or each tuple of a list, as processed. Tuples may be acked in any order."""
+        """Mark `tup`, or each tuple in a list, as processed. Tuples may be acked in any order."""
         self.delegate.ack(tup)
 
     def fail(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Mark `tup`, or each tuple of a list, as failed. The spouts are notified and may replay their tuples."""
+        """Mark `tup`, or each tuple in a list, as failed. The spouts are notified and may replay their tuples."""
         self.delegate.fail(tup)
 
     def finish(self) -> Awaitable[None] | None:
-        """Called once, after all input has been processed. It may emit tuples."""
+        """Called once, after all input has been processed; may emit tuples."""
         return None
 
     def is_ready(self) -> bool:
-        """Return whether this task is ready for tuples. Override it in a bolt that must wait for an external service.
+        """Return whether this task is ready for tuples. Override it if the bolt must wait for an external service.
 
         Called several times a second after `initialize`, before the topology's first tuple. Until every task
         of such a bolt has returned True, no spout emits and the topology is WAITING. The method must not block.
         Instead of returning False, it can raise `NotReadyError("the index is loading")`: `heron status`
-        and `heron submit` show the text and the waiting time of the task. A task that is not ready after
+        and `heron submit` show the text, and how long the task has waited. A task that is not ready after
         `heron.instance.ready_timeout_s` fails. Any other exception ends the task like an exception in `process`.
         The method is not called for a task that restarts while tuples flow; backpressure then slows the spouts down.
         """

@@ -67,13 +67,13 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def or_batches(process: _Method) -> _Method:
-    """Mark a `process` that is unused if its class also has `process_batch`. An overriding `process` is not marked."""
+    """Mark a `process` that is unused if its class also has `process_batch`; an override of it is not marked."""
     process.or_batches = True  # type: ignore[attr-defined]
     return process
 
 
 def takes_batches(bolt_class: type) -> bool:
-    """Return whether a bolt gets batches, because it defines `process_batch` and no `process`.
+    """Return whether a bolt gets batches, because it defines `process_batch` but not `process`.
 
     Raises TopologyError if `process_batch` is a coroutine function.
     """

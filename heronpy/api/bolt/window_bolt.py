@@ -1,6 +1,6 @@
 """Bolts that process tuples in windows of processing time.
 
-A tuple's time is its arrival. A window covers (start, end]. If windows touch or overlap, every tuple is in
+A tuple's time is its time of arrival. A window covers (start, end]. If windows touch or overlap, every tuple is in
 at least one window, even if ticks are late. If they do not overlap, a tuple is in at most one window. A tuple is acked
 when no later window can contain it. So under ATLEAST_ONCE, the message timeout must exceed the window length (plus the
 slide, if windows overlap), and `topology.max.spout.pending` must exceed the number of tuples in a window.
@@ -54,11 +54,11 @@ class _WindowBolt(Bolt, StatefulComponent):
     clock: Callable[[], float] = staticmethod(steady_time)
 
     def init_state(self, stateful_state: HashMapState) -> None:
-        """Keep the state, from which `initialize` restores the window."""
+        """Keep the state until `initialize` restores the window from it."""
         self.saved_state = stateful_state
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Put the tuples of the current window into the state, in a form that can be pickled."""
+        """Copy the current window's tuples to the state, in a form that can be pickled."""
         if not hasattr(self, "saved_state"):
             return
         self.saved_state["tuples"] = [
@@ -86,12 +86,12 @@ class _WindowBolt(Bolt, StatefulComponent):
         return now
 
     def _end_now(self) -> float:
-        """Return the end of a window that closes now; it is never before the window's last tuple."""
+        """Return the time at which a window that closes now ends: never before its last tuple arrived."""
         now = self.clock()
         return max(now, self.current_tuples[-1][1]) if self.current_tuples else now
 
     def _setup(self, config: dict[str, Any], period: float, held_s: float) -> None:
-        """Start the window: a tick every `period` seconds; a tuple is acked within `held_s` seconds."""
+        """Restore or begin the window, with a tick every `period` seconds. Tuples are acked within `held_s` seconds."""
         self.current_tuples: deque[tuple[Tuple, float]] = deque()
         self.last_end = self.clock()
         saved = getattr(self, "saved_state", None)
@@ -126,7 +126,7 @@ class _WindowBolt(Bolt, StatefulComponent):
 
 
 class SlidingWindowBolt(_WindowBolt):
-    """Calls `processWindow` once per slide interval, with the tuples that arrived within one window duration."""
+    """Calls `processWindow` once per slide interval, with the tuples that arrived in the last window duration."""
 
     WINDOW_DURATION_SECS = "slidingwindowbolt_duration_secs"
     WINDOW_SLIDEINTERVAL_SECS = "slidingwindowbolt_slideinterval_secs"
@@ -155,7 +155,7 @@ class SlidingWindowBolt(_WindowBolt):
         self._fire(now)
 
     def finish(self) -> None:
-        """Process the last window, if it contains tuples that were in no window yet; ack all tuples."""
+        """Process the last window if it contains tuples that no window has contained, and ack all tuples."""
         if any(arrived > self.last_end for _, arrived in self.current_tuples):
             self.process_tick(TupleHelper.make_tick_tuple())
         while self.current_tuples:
@@ -184,7 +184,7 @@ class SlidingWindowBolt(_WindowBolt):
 
 
 class TumblingWindowBolt(_WindowBolt):
-    """Calls `processWindow` once per window duration, with the tuples since the last call."""
+    """Calls `processWindow` once per window duration, with the tuples that arrived since the last call."""
 
     WINDOW_DURATION_SECS = "tumblingwindowbolt_duration_secs"
 
@@ -204,7 +204,7 @@ class TumblingWindowBolt(_WindowBolt):
             self._ack_live(member)
 
     def finish(self) -> None:
-        """Process the last window, if it contains tuples."""
+        """Process the last window if it contains tuples."""
         if self.current_tuples:
             self.process_tick(TupleHelper.make_tick_tuple())
 

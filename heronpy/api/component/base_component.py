@@ -7,7 +7,7 @@ from typing import Any
 
 
 class BaseComponent:
-    """A component. It delegates all calls to the runtime object that constructed it."""
+    """A spout or bolt. It delegates all calls to the runtime object that constructed it."""
 
     def __init__(self, delegate: Any) -> None:
         """Override `initialize` instead of this method: the runtime constructs `cls(delegate=...)`."""
@@ -21,6 +21,7 @@ class BaseComponent:
     def report_error(self, error: Exception) -> None:
         """Report an error in `heron exceptions` and in the log; the task continues.
 
-        Use it for errors that the component can handle. Raise an exception for any other error; it restarts the task.
+        Use it for errors that the component can handle. For any other error raise an exception, which restarts the
+        task.
         """
         self.delegate.report_error(error)

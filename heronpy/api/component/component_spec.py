@@ -89,7 +89,7 @@ class HeronComponentSpec(InputSource):
         return f"<{kind} {self.name or self.uuid} {self.python_class_path} x{self.parallelism}>"
 
     def __getitem__(self, stream_id: str) -> GlobalStreamId:
-        """Return this component's stream `stream_id`, for use as a key of another component's inputs."""
+        """Return this component's stream `stream_id`, for use as a key in another component's inputs."""
         known = self.get_out_streamids()
         if stream_id not in known:
             raise ValueError(
@@ -124,7 +124,7 @@ class HeronComponentSpec(InputSource):
         return streams
 
     def input_streams(self) -> dict[GlobalStreamId, AnyGrouping]:
-        """The grouping of each input stream."""
+        """Return a map from each input stream to its grouping."""
         if self.inputs is None:
             return {}
         groupings: Sequence[tuple[Any, AnyGrouping]]
@@ -170,7 +170,7 @@ class HeronComponentSpec(InputSource):
         self.input_streams()
 
     def check_streams(self) -> None:
-        """Refuse a spout without outputs, unless it is designed to have none, and a bolt without inputs."""
+        """Refuse a bolt without inputs, and a spout without outputs, unless its configuration says that it has none."""
         silent = (self.custom_config or {}).get(NO_OUTPUTS)
         if self.is_spout and not self.output_streams() and not silent:
             raise ValueError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class AsyncSpout(BaseSpout):
     """A source of tuples that runs as one coroutine, `run`, instead of being polled.
 
-    `run` runs as long as the task. It waits for its source with the source's own library (`async for`,
+    `run` runs for as long as the task does. It waits for its source with the source's own library (`async for`,
     a queue, several subscriptions in a TaskGroup) and awaits `emit` for each tuple; `ack` and `fail` may emit, too.
     `emit` is a call instead of a `yield`, so that it takes an id and a stream as in any spout, and can raise errors.
     All coroutines of a task share one thread.
@@ -48,9 +48,9 @@ class AsyncSpout(BaseSpout):
     async def run(self) -> None:
         """Read the source, and await `self.emit` for each tuple.
 
-        The input of this task has ended when `run` has returned and every tuple that it emitted with an id has been
-        acked or failed (see `end_of_input`). An exception is logged and restarts the task. `run` is cancelled when
-        the task ends: release resources in `finally`, or with `async with`.
+        This task's input has ended when `run` has returned and every tuple that it emitted with an id has been acked or
+        failed (see `end_of_input`). An exception is logged and restarts the task. `run` is cancelled when the task
+        ends: release resources in `finally`, or with `async with`.
         """
         raise NotImplementedError(
             f"AsyncSpout {type(self).__name__} does not define run(); define it with `async def` to emit tuples"
@@ -94,20 +94,21 @@ class AsyncSpout(BaseSpout):
         await self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 
     def close(self) -> None:
-        """Called after `run` was cancelled, if the task ends normally. A process that is killed does not call it."""
+        """Called after `run` has been cancelled, if the task ends normally. A process that is killed does not call
+        it."""
 
     def ack(self, tup_id: Any) -> Awaitable[None] | None:
-        """Called when the tuple with this id is fully processed. It may be a coroutine."""
+        """Called when the tuple with this id is fully processed; may be a coroutine."""
         return None
 
     def fail(self, tup_id: Any) -> Awaitable[None] | None:
-        """Called when the tuple with this id has failed or timed out. It may be a coroutine."""
+        """Called when the tuple with this id has failed or timed out; may be a coroutine."""
         return None
 
     def activate(self) -> Awaitable[None] | None:
-        """Called when a paused topology is activated. It may be a coroutine."""
+        """Called when a paused topology is activated; may be a coroutine."""
         return None
 
     def deactivate(self) -> Awaitable[None] | None:
-        """Called when the topology is paused. It may be a coroutine. `emit` waits until `activate`; `run` continues."""
+        """Called when the topology is paused; may be a coroutine. `emit` waits until `activate`; `run` continues."""
         return None

@@ -68,13 +68,12 @@ class BaseSpout(BaseComponent):
     ) -> None:
         """Emit many tuples, with the same effect as an `emit` for each, at a fraction of the cost.
 
-        `columns` are the values by field: a dict from each field to its values, a pandas DataFrame, a pyarrow
-        RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of a field
-        may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; the emitted values are
-        Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`. `ids` has the id of
-        each tuple, or None for a tuple that is not tracked. All tuples are emitted, even beyond
-        `topology.max.spout.pending`. Raises TopologyError as `emit` does; earlier tuples may have been emitted
-        before the error.
+        `columns` has the values of each field: a dict from fields to their values, a pandas DataFrame, a pyarrow
+        RecordBatch or Table with these columns, or a list with one entry per field, in order. The values of a field may
+        be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; they are emitted as Python values.
+        `rows` has the values of each tuple; give exactly one of `columns` and `rows`. `ids` has the id of each tuple,
+        or None for a tuple that is not tracked. All tuples are emitted, even beyond `topology.max.spout.pending`.
+        Raises TopologyError as `emit` does; earlier tuples may have been emitted before the error.
         """
         self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 

@@ -1,7 +1,7 @@
 """A spout whose input consists of *splits*, such as files, partitions of a table, or ranges of keys.
 
-In a stream, each task reads its splits one after the other. In a batch run, a split is a line of a list, and any
-worker may read it. Splits are plain values, so both modes read the same input.
+In a stream, each task reads its splits one after the other. In a batch run, the splits are listed once, and any worker
+may read any of them. Splits are plain values, so both modes read the same input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heronpy.api.stream import Stream
 from heronpy.api.topology_context import TopologyContext
 from heronpy.common.errors import ConfigError
 
-#: The largest number of splits of a spout, and the largest size of their names and data together as JSON, in bytes.
+#: Maximum number of a spout's splits, and maximum size in bytes of one split as JSON.
 SPLITS_MAX, SPLIT_BYTES_MAX = 1_000_000, 1 << 20
 #: Position of a split that has been read to its end.
 DONE: Final = -1
@@ -37,8 +37,8 @@ _END: Final = object()
 class Split(Struct, frozen=True):
     """A part of the input that one task reads.
 
-    name: identifies the split; the same part always has the same name. bytes: the approximate size, by which work is
-    divided; 0 if unknown. data: the values that `read` needs, as JSON.
+    name: identifies the split; the same part always has the same name. bytes: the approximate size, used to
+    divide work; 0 if unknown. data: the values that `read` needs, as JSON.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Split(Struct, frozen=True):
 
 
 class To(NamedTuple):
-    """Values for a named stream; a bare list or tuple of values is for the default stream."""
+    """Values for a named stream; a bare list or tuple of values goes to the default stream."""
 
     stream: str
     values: Any
@@ -67,8 +67,8 @@ class SplitSpout(Spout, StatefulComponent):
                     yield line.split()
 
     In a stream, each task reads its own splits, saves its positions in checkpoints, and ends when its splits are read.
-    Under ATLEAST_ONCE, failed rows are emitted again. `initialize` may be extended; call `super().initialize(...)`
-    first.
+    Under ATLEAST_ONCE, failed rows are emitted again. An override of `initialize` must call
+    `super().initialize(...)` first.
     """
 
     #: In a stream, seconds between two calls of `splits`, to find new splits. None: `splits` is called once, and the
@@ -98,7 +98,7 @@ class SplitSpout(Spout, StatefulComponent):
     def follow(self) -> Any:
         """Return the next item after the splits, or None if there is none yet. Called after all splits have been read.
 
-        The position is `self.state`, which begins as the result of `follow_state`. Update it with each item.
+        `self.state` is the position: it begins as the result of `follow_state`, and must be updated with each item.
         """
         raise NotImplementedError(f"spout {type(self).__name__} does not define follow(); return an item or None")
 
@@ -110,7 +110,8 @@ class SplitSpout(Spout, StatefulComponent):
         self.state = stateful_state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Prepare for reading. This method does not call `splits`, because a batch run lists the splits elsewhere."""
+        """Prepare to read the splits. This method does not call `splits`, because a batch run lists the splits
+        elsewhere."""
         self._config, self._context = config, context
         self.state = {} if self.state is None else self.state
         # The State of a spout without `follow` belongs to the user's code.
@@ -128,7 +129,7 @@ class SplitSpout(Spout, StatefulComponent):
         self._failed: deque[tuple[str, int, int]] = deque()
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Put the position in the current split into the state."""
+        """Save the position in the current split to the state."""
         if self._split is not None:
             self._positions[self._split.name, 0] = self._count
 
@@ -215,7 +216,6 @@ class SplitSpout(Spout, StatefulComponent):
             self.emit_batch(values, ids=ids or None, stream=stream)
 
     def _emit_row(self, key: tuple[str, int, int]) -> None:
-        """Emit an unacked row again."""
         item = self._pending[key]
         stream, values = item if isinstance(item, To) else (Stream.DEFAULT_STREAM_ID, item)
         if hasattr(values, "num_rows"):
@@ -233,7 +233,7 @@ def checked_splits(splits: Iterable[Split]) -> list[Split]:
 
 
 def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
-    """Return the splits as lines of a list, with their sizes. Raises ConfigError for invalid splits."""
+    """Return each split as a line of JSON, with its size in bytes. Raises ConfigError for invalid splits."""
     lines: list[tuple[bytes, int]] = []
     names: set[str] = set()
     for split in splits:
@@ -256,7 +256,7 @@ def split_lines(splits: Iterable[Split]) -> list[tuple[bytes, int]]:
 
 
 def split_of(line: str) -> Split:
-    """Return the split that a line of a list describes."""
+    """Return the split that a line of JSON describes."""
     return msgspec.json.decode(line, type=Split)
 
 

@@ -2,7 +2,7 @@
 
 `context.keyed_state(name)` returns a keyed state. Each task holds the keys of its own key groups. The keys of
 `context.partitioned_state(name)` are partitions of a source, and a rule assigns each partition to a task. A key counts
-as changed when it is written or deleted, and also when a mutable value (a list, an object) is read. So
+as changed when it is written or deleted, and also when its mutable value (a list, an object) is read. So
 `state[word].append(x)` is saved. If a list is kept in a variable and modified later, without another read from the
 state, the change is not saved.
 
@@ -51,7 +51,7 @@ def _cannot_change(value: Any) -> bool:
 
 
 class KeyOwner(Struct, frozen=True):
-    """Determines the keys of a keyed state that belong to one task of a component."""
+    """Determines which keys of a keyed state belong to one task of a component."""
 
     component: str
     index: int
@@ -97,16 +97,16 @@ class KeyOwner(Struct, frozen=True):
 
 
 def task_of_partition(log: Any, number: int, parallelism: int) -> int:
-    """Return the index of the task that a partition of a log belongs to.
+    """Return the index of the task that reads a partition of a log.
 
-    The partitions of a log are spread evenly over any number of tasks. A partition keeps its task when the log gets
-    more partitions.
+    The partitions of a log are spread evenly over any number of tasks. A partition keeps its task when
+    partitions are added to the log.
     """
     return (stable_hash(log) + number) % parallelism
 
 
 class PartitionOwner:
-    """Determines the partitions of a partitioned state that belong to one task. A key is a pair (log, number)."""
+    """Determines which partitions of a partitioned state belong to one task. A key is a pair (log, number)."""
 
     #: Partitions are few and not divided into key groups: a task reads all of them from a checkpoint and keeps some.
     groups = range(1)
@@ -129,7 +129,7 @@ class PartitionOwner:
         return task_of_partition(log, number, parallelism) == index
 
     def own(self, log: Any, count: int) -> range:
-        """Return the numbers, below `count`, of the log's partitions that belong to the task now."""
+        """Return the numbers of the partitions that now belong to the task, of the `count` partitions of the log."""
         index, parallelism = self._place()
         return range((index - stable_hash(log)) % parallelism, count, parallelism) if index >= 0 else range(0)
 
@@ -147,7 +147,7 @@ class PartitionOwner:
 
 
 class KeyedState(MutableMapping[Any, Any]):
-    """A mapping from keys of this task to values; with `ttl_s`, a key expires `ttl_s` seconds after its last write."""
+    """A mapping from this task's keys to values; with `ttl_s`, a key expires `ttl_s` seconds after its last write."""
 
     __slots__ = ("_allow_pickle", "_changed", "_cut", "_expires", "_in_order", "_latest", "_values",
                  "name", "owner", "ttl_s")  # fmt: skip
@@ -322,7 +322,7 @@ class KeyedState(MutableMapping[Any, Any]):
         self.ttl_s = check_ttl(self.name, ttl_s)
 
     def load(self, key: Any, value: Any, expires: float) -> None:
-        """Add a restored entry without marking a change; `expires` is 0 if the entry does not expire."""
+        """Add a restored entry without marking it as changed; `expires` is 0 if the entry does not expire."""
         self._values[key] = value
         if expires:
             self._expires[key] = expires
@@ -369,7 +369,7 @@ class PartitionedState(KeyedState):
         self._partitions = owner
 
     def own(self, log: Any, count: int) -> range:
-        """Return the numbers, below `count`, of the log's partitions that belong to this task."""
+        """Return the numbers of the partitions that belong to this task, of the `count` partitions of the log."""
         return self._partitions.own(log, count)
 
 
@@ -508,5 +508,5 @@ def _named(name: Any) -> str:
 
 
 def _alone() -> tuple[int, int]:
-    """Return the place of a component's only task: index 0 of 1 task."""
+    """Return the place of a component's only task: index 0 of 1."""
     return 0, 1

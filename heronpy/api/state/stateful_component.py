@@ -34,7 +34,7 @@ def refuse_old_state(state: HashMapState, what: str) -> None:
 def call_pre_save(component: Any, checkpoint_id: str) -> None:
     """Call `component.pre_save` with the checkpoint id if it takes an argument, else without arguments.
 
-    Apache documents `pre_save(self)` while its runtime passes the id; both are in use.
+    Apache documents `pre_save(self)`, but its runtime passes the id; user code has either form.
     """
     parameters = inspect.signature(component.pre_save).parameters.values()
     takes_id = any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)

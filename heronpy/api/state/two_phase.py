@@ -18,7 +18,7 @@ class TwoPhaseStatefulComponent(StatefulComponent):
     """
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Prepare: make everything since the last checkpoint durable but invisible."""
+        """Prepare: make everything written since the last checkpoint durable but invisible."""
 
     def post_save(self, checkpoint_id: str) -> None:
         """Commit everything prepared up to this checkpoint. May be called twice, or late, after a restart."""

@@ -1,1 +1,2 @@
-"""The modules of Apache heronpy with the spouts, bolts and streamlets of the operators. They only re-export names."""
+"""The operators' spouts, bolts and streamlets under the module names of Apache heronpy. The modules only re-export
+names."""
