@@ -1,4 +1,4 @@
-"""The scaler of a cluster's jobs: it observes jobs, decides, and writes layer scaler with the reasons.
+"""The scaler of a cluster's jobs: it observes jobs, decides, and writes its decisions and reasons into layer scaler.
 
 The scaler stores its memory of a job in the state manager, so another scaler can continue. The minutes of earlier days
 are in a file on this host. The scaler changes no topology: the syncer applies its decisions.
@@ -138,7 +138,7 @@ class Scaler:
 
 
 class ScalerProcess(Process):
-    """The rounds of one scaler. An error of one job does not affect other jobs."""
+    """A scaler process, which looks at the jobs in rounds. An error in one job does not affect other jobs."""
 
     part = SCALER
 

@@ -119,7 +119,7 @@ class Goal(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """The times of decisions in seconds. A shorter day shortens all times in proportion, down to their minimums."""
+    """The times that decisions use, in seconds. A shorter day shortens all times in proportion, down to a minimum."""
 
     day_s: float = 86_400.0
     look_s: float = 60.0

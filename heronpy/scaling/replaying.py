@@ -1,4 +1,4 @@
-"""Recorded observations of a job, as series for charts and as a replay through the code that decides. Pure."""
+"""Converts a job's recorded observations to series for charts, and decides about them once more. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heronpy.views.past import Series, Timeline
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
-    """A look, the goal at that time, and the state before the look; None: the state after the previous minute."""
+    """A look with the goal at that time. `state` is the state before the look; None: as after the previous minute."""
 
     look: Observation
     goal: Goal

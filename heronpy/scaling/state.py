@@ -70,7 +70,7 @@ class State(Struct, frozen=True):
 
 
 def by_clock(state: State, now: float, times: Times) -> State:
-    """Return the state without future times, for which the scaler would wait if the clock was set back."""
+    """Return the state with future times set to now, so that the scaler does not wait if the clock was set back."""
     if state.at <= now:
         return state
     plan = state.plan
@@ -92,5 +92,5 @@ def by_clock(state: State, now: float, times: Times) -> State:
 
 
 def withdrawn(state: State) -> State:
-    """Return the state after a failed write of changes, without a plan in progress."""
+    """Return the state without its plan, because the plan's changes could not be written."""
     return replace(state, plan=None)
