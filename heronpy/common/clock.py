@@ -30,7 +30,7 @@ class MonotonicClock:
 
 
 def boot_s() -> float:
-    """Return the seconds since the boot of this host, including suspended time, which leases count, too."""
+    """Return the seconds since this host booted, including the time while it was suspended, which counts for leases."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -43,10 +43,10 @@ _CONTAINERS = 4
 
 
 def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
-    """Return the next moment, in monotonic seconds, for work done once per interval; a group shares the moments.
+    """Return the next moment, in monotonic seconds, for work done once per interval; it is the same in a whole group.
 
-    Processes that wake at the same moment read each other's messages in the same turn; at different moments, each would
-    wake the others. Groups have different moments, so that not all processes of a large host wake at the same time.
+    Processes that wake at the same moment read each other's messages in one turn; at different moments, each would wake
+    the others. Groups have different moments, so that not all processes of a large host wake at the same time.
     With `every` = n, only every n-th moment counts.
     """
     shift = group * _SPREAD % 1.0 * interval_s
@@ -81,7 +81,7 @@ class Offset(Struct, frozen=True):
     error: int
 
     def aged(self, age_ns: int) -> Offset:
-        """Return the offset after this time, during which the drift of the clocks has increased its error."""
+        """Return the offset with its error increased by the possible drift of the clocks during this time."""
         return Offset(self.offset, self.error + int(max(0, age_ns) * DRIFT))
 
 
@@ -110,7 +110,7 @@ class ClockFilter:
         self._samples.append((heard_ns, offset_of(sent_ns, at_ns, heard_ns)))
 
     def best(self, now_ns: int) -> Offset | None:
-        """Return the current estimate; None without a sample in the last minute."""
+        """Return the current estimate; None if there is no sample from the last minute."""
         while self._samples and now_ns - self._samples[0][0] > KEPT_NS:
             self._samples.popleft()
         aged = (offset.aged(now_ns - heard_ns) for heard_ns, offset in self._samples)

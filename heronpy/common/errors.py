@@ -21,7 +21,7 @@
       DeadlineError                an awaited event did not happen in time
         LostReplyError             the peer ended first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request
-        NoPipelineError            because it has no pipeline of this name
+        NoPipelineError            because it has no pipeline with this name
         MovedLedgerError           because the pipeline has another partition map
         LedgerAwayError            the ledger cannot be reached now; also a RetryableError
           RemovedLedgerError       because the file of the ledger was removed or replaced
@@ -151,7 +151,7 @@ class LedgerError(HeronError):
 
 
 class NoPipelineError(LedgerError):
-    """The ledger has no pipeline of that name."""
+    """The ledger has no pipeline with that name."""
 
 
 class LedgerAwayError(LedgerError, RetryableError):

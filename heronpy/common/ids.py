@@ -27,27 +27,27 @@ _PART = re.compile(r"\w[\w.:@%+=,-]*")
 
 
 def stmgr_id(container: int) -> str:
-    """The name of the stream manager of a container."""
+    """Return the name of a container's stream manager."""
     return f"stmgr-{container}"
 
 
 def executor_id(container: int) -> str:
-    """The name of the executor of a container."""
+    """Return the name of a container's executor."""
     return f"executor-{container}"
 
 
 def container_of(name: str) -> int:
-    """The number of a container from the name of its executor."""
+    """Return the number of the container whose executor has this name."""
     return int(name.rpartition("-")[2])
 
 
 def bootstrap_id(container: int) -> str:
-    """The name of the first process of a container on another host, which starts its executor."""
+    """Return the name of a container's first process on another host, which starts the executor."""
     return f"bootstrap-{container}"
 
 
 def instance_id(container: int, component: str, task: int) -> str:
-    """The name of an instance, in Heron's format."""
+    """Return the name of an instance, in Heron's format."""
     return f"container_{container}_{component}_{task}"
 
 
@@ -102,7 +102,7 @@ def incarnation_of(epoch: int, bits: int) -> int:
 
 
 def container_epoch_of(epoch: int) -> int:
-    """Return the container's epoch that a process's epoch contains."""
+    """Return the epoch of the container from the epoch of one of its processes."""
     return epoch >> _STARTS_BITS
 
 
@@ -112,7 +112,7 @@ def is_first_start(epoch: int, container_epoch: int) -> bool:
 
 
 def short_hash(text: str) -> str:
-    """Return twelve hex digits that stand for a long name where the length of paths is limited."""
+    """Return twelve hex digits that replace a long name where the length of a path is limited."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

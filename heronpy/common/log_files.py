@@ -118,7 +118,7 @@ class RotatingLog:
         return written
 
     def _open(self) -> None:
-        """Open the file at `path`, again if it was removed or replaced."""
+        """Open the file at `path` if it is not open, or if it was removed or replaced since it was opened."""
         if self._descriptor >= 0:
             try:
                 status = os.stat(self.path, follow_symlinks=False)
@@ -170,7 +170,7 @@ def rotate(path: str | os.PathLike[str], files_max: int) -> None:
 
 
 def divide_logs(directory: str | os.PathLike[str], when: float, message: str) -> None:
-    """End every nonempty log of the directory with this record, because later records belong to another topology.
+    """End every nonempty log in the directory with this record, because later records belong to another topology.
 
     A log that already ends with such a record is not changed. Logs that cannot be written are skipped.
     """
@@ -223,7 +223,7 @@ def read_logs(
     path = Path(directory) / f"{process}.log"
     if not follow and not _files(path):
         known = ", ".join(log_processes(directory)) or "none"
-        raise ConfigError(f"there is no log of {process!r} in {directory}; there are: {known}")
+        raise ConfigError(f"there is no log of {process!r} in {directory}; known logs: {known}")
     shown = level_filter(level)
     for record in _records(_lines(path, follow, stop or (lambda: False), poll_s), process):
         if since is not None and record.when < since:
@@ -387,7 +387,7 @@ def _after(files: list[_File], descriptor: int) -> list[_File]:
 
 
 def _opened(files: list[_File]) -> int | None:
-    """Open the first file that can be opened; returns -1 if there are none, None if a rotation has moved the file."""
+    """Open the first file that can be opened; returns -1 if there is none, None if a rotation has moved the file."""
     for identity, _, file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -46,7 +46,7 @@ _IN_TEXT: Final = (
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of a setting of this name must not be shown."""
+    """Whether the value of a setting with this name must not be shown."""
     return bool(_NAME.search(name)) and not _HARMLESS.search(name)
 
 

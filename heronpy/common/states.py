@@ -44,7 +44,7 @@ def process_state_name(state: control_pb2.ProcessState) -> str:
 
 
 def culprit_name(culprit: control_pb2.Culprit) -> str:
-    """Return the name of the task, or of the link between stream managers, that holds the topology back."""
+    """Return the name of the task, or of the link between stream managers, that slows the topology down."""
     return culprit.instance_id or culprit.component or f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'}"
 
 
@@ -59,7 +59,7 @@ def has_failed(status: control_pb2.StatusReply) -> bool:
 
 
 def start_phases(start: control_pb2.StartTimes) -> dict[str, float]:
-    """Return the seconds of each finished phase, in order. They may be negative if the clocks of two hosts differ."""
+    """Return the seconds of each finished phase, in order, negative if the clocks of two hosts differ."""
     found: dict[str, float] = {}
     before = start.begun_at
     for name, (field, _) in START_PHASES.items():

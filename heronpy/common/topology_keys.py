@@ -102,7 +102,7 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "topology.container.disk": "topology.container.disk.requested",
     "topology.container.max.instances": "topology.container.max.num.instances",
 }
-"""Keys of topologies that are other names of a key."""
+"""Topology keys that are other names for a key."""
 
 TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(f"topology.{name}" for name in _TOPOLOGY.split()) | set(OTHER_NAMES)
 """Keys of a topology's configuration that only Apache Heron uses."""
@@ -182,6 +182,6 @@ def is_system_key(key: str) -> bool:
 
 
 def without_effect(key: str, origin: str) -> str:
-    """The warning about a `heron.*` key of Apache Heron."""
+    """Return the warning about a `heron.*` key of Apache Heron."""
     instead = f"; {_INSTEAD[key]} replaces it" if key in _INSTEAD else ""
     return f"{origin}: {key} is a key of Apache Heron and has no effect here{instead}"

@@ -133,7 +133,7 @@ def is_installed(file: str) -> bool:
 
 
 def line_of(frames: Sequence[tuple[str, int, str]], is_foreign: Callable[[str], bool] = is_installed) -> str:
-    """Describe the innermost line of the user's code and the library function that it calls; "" without frames.
+    """Describe the innermost line of the user's code and the library function that it calls; "" if there are no frames.
 
     A frame is (file, line, function), innermost first.
     """
