@@ -1,4 +1,4 @@
-"""Settings, checks and start of a pool, and of a topology in the slots of a pool."""
+"""Settings and checks for starting a pool, or a topology in the slots of a pool."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
     if (used + total).share_of(room) > 1:
         raise ClusterError(
             f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)}, of which"
-            f" {_text(used)} are taken; add slots: heron pool resize {session.target} {name} --slots N"
+            f" {_text(used)} are in use; add slots: heron pool resize {session.target} {name} --slots N"
         )
 
 
@@ -181,7 +181,7 @@ def _pool(slots: int, size: Size) -> Pool:
 
 
 def make_pool(session: Session, planned: Planned) -> None:
-    """Write the description of a new pool, replacing the remains of an earlier pool of this name."""
+    """Write the description of a new pool, replacing the remains of an earlier pool with this name."""
     assert planned.slot is not None
     unmake_pool(session, planned)
     pool = _pool(len(planned.packing_plan.containers), planned.slot)

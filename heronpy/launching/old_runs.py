@@ -63,7 +63,7 @@ def too_old(
 
 
 def remove(record: RunRecord, path: Path) -> None:
-    """Remove a run with its savepoint and with its units in a ledger of several runs."""
+    """Remove a run with its savepoint and with its units in a ledger that several runs share."""
     place = savepoint_folder(record)
     if record.saves and (store := open_store(place)).exists():
         for number in store.checkpoints():

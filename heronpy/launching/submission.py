@@ -165,7 +165,7 @@ def check_environment(engine: EngineSettings) -> None:
 
 
 def environment_digest(engine: EngineSettings) -> str:
-    """Return the digest of the wheelhouse; "" without a wheelhouse."""
+    """Return the digest of the wheelhouse; "" if there is none."""
     check_environment(engine)
     return digest_of(Path(engine.environment)) if engine.environment else ""
 
@@ -341,7 +341,7 @@ class _Undone:
             takedown.remove_state(self._session, self._record)
 
     def say(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """Report the end of undoing an interrupted submit; silent after a failure, which has its own report."""
+        """Report that an interrupted submit was undone; a failed submit has been reported already."""
         if kind is KeyboardInterrupt and not self._remains:
             self._warn(f"interrupted: topology '{self._record.topology}' had not started; it is removed")
 
@@ -360,9 +360,9 @@ def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_
 
 
 def refuse_taken(session: Session, name: str, instead: str = "") -> None:
-    """Raise NodeExistsError if a topology of that name exists. The result is final only under the operations lock.
+    """Raise NodeExistsError if a topology with that name exists. The result is final only under the operations lock.
 
-    `instead` ends the sentence about a topology that is running.
+    `instead` is appended to the error about a running topology.
     """
     record = session.record(name)
     if record is None:

@@ -64,7 +64,7 @@ def is_arrow(columns: Any) -> bool:
 
 
 def conform(columns: Any, schema: pa.Schema) -> ArrowColumns | str:
-    """Convert a RecordBatch or Table to one batch of the schema; returns a text if there is a problem.
+    """Convert a RecordBatch or Table to one batch of the schema; returns a description if there is a problem.
 
     The fields may be in another order; their types must match the schema.
     """
