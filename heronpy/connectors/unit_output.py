@@ -31,7 +31,7 @@ def prefix_of(component: str) -> str:
 
 
 class SinkWriter(ABC):
-    """Writes a sink's rows of one attempt."""
+    """Writes a sink's rows in one attempt."""
 
     @abstractmethod
     def batch(self, batch: Batch) -> dict[int, str]:
@@ -80,7 +80,7 @@ class UnitOutput(StagedRows):
     def publish(self, run: str, folders: Sequence[Path]) -> int:
         """Publish the rows of a run in the order of `folders`; return the number of newly published files.
 
-        A repetition after an interruption publishes the missing files.
+        Calling it again after an interruption publishes the missing files.
         """
 
 

@@ -160,7 +160,7 @@ def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa
         raise ConfigError(f"schema of {component} must be a pyarrow.Schema, not {type(given).__name__}")
     if any(not schema.equals(found[0]) for schema in found[1:]):
         raise ConfigError(
-            f"{component} writes one schema to its files, but the schemas of its inputs and of schema= differ; give"
-            " each schema its own sink, or cast the columns before the sink"
+            f"{component} writes one schema to its files, but the schemas of its inputs and of schema= differ; use"
+            " a separate sink for each schema, or cast the columns before the sink"
         )
     return found[0]

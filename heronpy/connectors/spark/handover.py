@@ -79,7 +79,7 @@ class Manifest(Struct):
 
 
 class Outcome(Struct, frozen=True):
-    """The end of a batch: published, failed or withdrawn, with figures."""
+    """How a batch ended: published, failed or withdrawn, with figures."""
 
     id: str
     state: str

@@ -70,7 +70,7 @@ class Takeover(Struct, frozen=True):
 
 
 class BatchWriter:
-    """One incarnation of one sink task: writes its batches, as long as it is the owner."""
+    """Writes the batches of one incarnation of one sink task, while that incarnation is the owner."""
 
     incarnation: int
 
@@ -150,5 +150,5 @@ class Outbox(BatchWriter):
 
 
 def replaced(component: str, task: int) -> FencedError:
-    """The error for a process whose task was taken over."""
+    """Return the error for a process whose task was taken over."""
     return FencedError(f"sink task {task} of {component} was replaced by a newer process; this process stops")

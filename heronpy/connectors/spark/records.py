@@ -84,7 +84,7 @@ class GatewayPlace(Struct, frozen=True):
 
 
 def open_handover(text: str, patience_s: float = PATIENCE_S) -> Objects:
-    """Open the place in `heron.spark.handover`. Raises ConfigError if it is invalid or other users can write to it."""
+    """Open the location in `heron.spark.handover`. Raises ConfigError if it is invalid or writable by other users."""
     place = place_of(text)
     if isinstance(place, Url):
         return open_objects(place, patience_s)
@@ -123,7 +123,7 @@ def records_at(
 def forget_runs(spark_dir: Path, current: str) -> None:
     """Remove files of earlier submissions from a topology's folder.
 
-    Batches that a savepoint may name stay, as do failed batches. The last few submissions without batches also stay.
+    Batches that a savepoint may name are kept, as are failed batches and the last few submissions without batches.
     """
     idle: list[Path] = []
     for run in (sinks.parent for sinks in spark_dir.glob("*/sinks")):
@@ -203,7 +203,7 @@ class SinkFolder:
 
     @property
     def failed(self) -> str:
-        """Return the place of rows of failed batches, as text."""
+        """Return the location of the rows of failed batches, as text."""
         return f"{self}/failed"
 
     def key(self, kind: str, name: str) -> str:
@@ -254,7 +254,7 @@ class SinkFolder:
         return self.key("owners", f"{task}/{incarnation}.json")
 
     def highest_number(self, task: int) -> int:
-        """Return the highest number of any batch of a task; 0 without batches."""
+        """Return the highest batch number of a task; 0 if there are no batches."""
         kinds = ("rows", "prepared", "batches", "fates", "done", "failed")
         return max((number for kind in kinds for stem in self.stems(kind, task)
                     for _, number, _ in [stem_order(stem)]), default=0)  # fmt: skip
@@ -269,7 +269,7 @@ class SinkFolder:
         return sorted(found, key=stem_order)
 
     def write_rows(self, stem: str, table: pa.Table) -> int:
-        """Write the rows of a batch; return their size in bytes. The rows count once the manifest exists."""
+        """Write the rows of a batch; return their size in bytes. The rows take effect once the manifest exists."""
         import pyarrow as pa
 
         out = pa.BufferOutputStream()
@@ -326,13 +326,13 @@ class SinkFolder:
         stands = self.decision(stem)
         if stands is None:
             raise StateError(
-                f"the record of the outcome of batch {stem} of {self} is missing; another program removes records in"
-                " that folder"
+                f"the record of the outcome of batch {stem} of {self} is missing; another program is removing records"
+                " in that folder"
             )
         return stands
 
     def overrule(self, stem: str, decision: Decision) -> None:
-        """Replace the fate of a batch. A restore voids output that was published after its checkpoint."""
+        """Replace the fate of a batch, because a restore voids output that was published after its checkpoint."""
         self.objects.put(self.key("fates", f"{stem}.json"), msgspec.json.encode(decision))
 
     def outcome(self, stem: str) -> Outcome | None:

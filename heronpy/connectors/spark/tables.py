@@ -30,7 +30,7 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 def publish(tables: list[list[str]]) -> None:
-    """Make staged output visible; idempotent. A repetition completes an interrupted call."""
+    """Make staged output visible; idempotent. Calling it again completes an interrupted call."""
     for staged, published in tables:
         if is_url(staged):
             _publish_object(staged, published)
@@ -194,4 +194,4 @@ def _keys(staged: str, published: str) -> tuple[Objects, str, str]:
 
 
 def _gone(staged: Path | str, table: Path | str) -> ConfigError:
-    return ConfigError(f"staged files {staged} are missing; another program removes files of table {table}")
+    return ConfigError(f"staged files {staged} are missing; another program is removing files from table {table}")

@@ -28,7 +28,7 @@ class SparkUnits(StagedRows):
     for_spark = True
 
     def __init__(self, component: str, config: Mapping[str, Any]) -> None:
-        """Raises ConfigError if the sink has no schema, or a schema that Parquet files cannot have."""
+        """Raises ConfigError if the sink has no schema, or a schema that Parquet files cannot store."""
         super().__init__(component)
         self.options = SinkOptions.from_config(dict(config))
         schema = decode_schema(self.options.schema)

@@ -153,7 +153,7 @@ class Table:
         return rows
 
     def restore(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add the files in rows of `to_state`."""
+        """Add the files from a result of `to_state`."""
         for path, device, inode, fingerprint, position, size, gone_s in rows:
             self._put(Followed(self._next, path, device, inode, Fingerprint(*fingerprint), position, size, gone_s))
             self._next += 1

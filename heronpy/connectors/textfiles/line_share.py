@@ -55,7 +55,7 @@ def absolute_patterns(paths: object) -> list[str]:
         raise TypeError(f"paths of text files must be a path or a list of paths, given: {paths!r}")
     paths = [os.fspath(path) for path in paths]
     if "" in paths:
-        raise ValueError("a pattern of paths of text files is empty; name the files")
+        raise ValueError("a path pattern for text files is empty; name the files")
     patterns = [os.path.abspath(os.path.expanduser(os.fspath(path))) for path in paths]
     if not patterns:
         raise ValueError("paths of text files must name at least one file")

@@ -1,4 +1,4 @@
-"""Locates the content of followed files, and checks whether it is still there."""
+"""Locates the content of followed files, and checks whether it has moved."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Places:
 
     @contextmanager
     def open(self, path: str) -> Iterator[int]:
-        """Open the regular file at a path. Raises an error of UNREADABLE if there is no readable file."""
+        """Open the regular file at a path. Raises one of the errors in UNREADABLE if there is no readable file."""
         place = self._scanner.root_of(path)
         if place is None:
-            raise UnfitFileError("is not below the folders of the patterns")
+            raise UnfitFileError("is not inside any folder that the patterns name")
         descriptor = open_below(*place)
         try:
             yield descriptor

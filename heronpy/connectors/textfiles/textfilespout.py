@@ -191,7 +191,7 @@ class TextFileSpout(Spout, StatefulComponent):
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)
 
     def init_state(self, state: HashMapState) -> None:
-        """Refuse positions of another release; this release keeps positions in partitioned state."""
+        """Refuse positions from another release; this release keeps positions in partitioned state."""
         refuse_old_state(state, type(self).__name__)
 
     def pre_save(self, checkpoint_id: str) -> None:
