@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 class MonotonicClock:
-    """The monotonic clock of the machine, which never goes back and ignores changes of the wall time."""
+    """The monotonic clock of the machine, which never goes back and ignores changes to the wall clock."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ _CONTAINERS = 4
 
 
 def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
-    """Return the next moment, in monotonic seconds, for work done once per interval; it is the same in a whole group.
+    """Return the next moment, in monotonic seconds, for work done once per interval; a group shares the moments.
 
     Processes that wake at the same moment read each other's messages in one turn; at different moments, each would wake
     the others. Groups have different moments, so that not all processes of a large host wake at the same time.
@@ -61,7 +61,7 @@ def is_rare(now: float, interval_s: float, group: int = 0, every: int = 1) -> bo
 
 
 def group_of(container: int) -> int:
-    """Return the group of the processes of a container, for `shared_moment`."""
+    """Return the group of a container's processes, for `shared_moment`."""
     return container // _CONTAINERS
 
 
@@ -73,7 +73,7 @@ DRIFT: Final = 30e-6
 
 
 class Offset(Struct, frozen=True):
-    """An offset between two clocks in nanoseconds. A time of this clock plus `offset` is a time of the other clock,
+    """An offset between two clocks in nanoseconds. A time on this clock plus `offset` is the time on the other clock,
     with an error of at most `error`.
     """
 
@@ -86,7 +86,7 @@ class Offset(Struct, frozen=True):
 
 
 def offset_of(sent_ns: int, at_ns: int, heard_ns: int) -> Offset:
-    """Compute the offset from one round trip; `at_ns` is the time of the other clock."""
+    """Compute the offset from one round trip; `at_ns` is the time on the other clock."""
     trip = max(0, heard_ns - sent_ns)
     return Offset(at_ns - (sent_ns + trip // 2), trip // 2 + 1)
 
@@ -95,7 +95,7 @@ class ClockFilter:
     """Estimates the offset of another host's monotonic clock from at most `SAMPLES_MAX` round trips.
 
     The other host answers a request with its time, which lies between this host's times of request and answer. The
-    estimate is the middle, with an error of at most half of the round trip. Like NTP's clock filter (RFC 5905), this
+    estimate is the middle, with an error of at most half the round trip. Like NTP's clock filter (RFC 5905), this
     class uses the most precise sample of the last minute; the error of older samples grows, because clocks drift.
     """
 

@@ -1,6 +1,6 @@
 """Exit codes of the processes of a topology. Pure.
 
-Executor and scheduler decide from the exit code whether to restart a process.  The `heron` command
+Executor and scheduler use the exit code to decide whether to restart a process.  The `heron` command
 has other exit codes, which the command line documents.
 """
 

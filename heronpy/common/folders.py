@@ -67,7 +67,7 @@ def open_private(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def write_private_text(path: str | os.PathLike[str], text: str) -> None:
-    """Replace the content of a small file that only its owner can read, in UTF-8."""
+    """Replace the content of a small file with UTF-8 text that only the owner can read."""
     with open(open_private(path, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -75,7 +75,7 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
     """Write a file atomically; other users can never read it.
 
-    Without `durable`, the file is not synced to disk: use this for a file that is rewritten after a machine crash.
+    Without `durable`, the file is not synced to disk: for files that are written again after a machine crash.
     """
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.urandom(6).hex()}")

@@ -1,4 +1,4 @@
-"""The names of processes, containers and tasks, and epochs. Pure.
+"""Names and epochs of processes, containers and tasks. Pure.
 
 Every process derives the same name from the same numbers, so names are never sent. A name chosen by a user becomes part
 of file names, of state paths, and of commands that people paste. `topology_name_problem` and `part_name_problem` are
@@ -85,7 +85,7 @@ def is_called(name: str, word: str) -> bool:
 
 
 def child_epoch(container_epoch: int, start: int) -> Epoch:
-    """Compute the epoch of a process, which grows with each start and with each container's epoch."""
+    """Compute a process's epoch, which grows with each start and with each epoch of the container."""
     if not 0 <= start < 1 << _STARTS_BITS:
         raise ValueError(f"start number {start} does not fit into an epoch; it must be below {1 << _STARTS_BITS}")
     return Epoch((container_epoch << _STARTS_BITS) | start)

@@ -156,7 +156,7 @@ class RotatingLog:
 
 
 def rotate(path: str | os.PathLike[str], files_max: int) -> None:
-    """Make `path` free for a new file: it becomes path.1, path.1 becomes path.2, and so on.
+    """Free `path` for a new file: `path` becomes path.1, path.1 becomes path.2, and so on.
 
     At most `files_max` files will exist, including the new file. Raises OSError if a file cannot be renamed.
     """
@@ -254,7 +254,7 @@ def last_logs(
 
 
 def _tail(path: Path, size: int) -> tuple[list[str], bool]:
-    """Return the lines of the last `size` bytes from the first record on, and whether they are the whole log."""
+    """Return the lines in the last `size` bytes, from the first record on, and whether these are the whole log."""
     parts: list[bytes] = []
     known: set[tuple[int, int]] = set()
     # Read the newest file first: a file that is rotated in between is read twice, and no file is missed.
@@ -404,7 +404,7 @@ def _opened(files: list[_File]) -> int | None:
 
 
 def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[bytes | None]:
-    """Yield bytes across files, in order, and None after all available bytes."""
+    """Yield the bytes of all files in order, and None whenever all available bytes were read."""
     files = _files(path)
     newest = files[-1][0] if files and not follow else None
     descriptor = _open_next(path, -1)

@@ -60,7 +60,7 @@ def _visible(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def word(text: str, closing: str = "") -> str:
-    """Convert a name to one word without the closing character, for the head of a record."""
+    """Convert a name to one word without `closing`, for the head of a record."""
     kept = _SPACE.sub("_", escape(text[:_WORD_MAX]))
     return (kept.replace(closing, "_") if closing else kept) or "-"
 

@@ -1,7 +1,7 @@
 """Logs of a process: records and prints go to its stdout in one format.
 
 The executor copies stdout into files (see `log_files`), and `log_format` defines the format; this module exports both.
-Invariants: Writing a log never raises into the caller. Buffers are bounded. Each printed line becomes one record.
+Invariants: Logging never raises an exception in the caller. Buffers are bounded. Each printed line becomes one record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Texts about the number of tuples missing from the result of a topology, for all views. Pure.
 
-A number has no prefix if each tuple was counted, the prefix `about` if some tuples are estimated, and `at least` if the
-number is a lower bound. Without a bound, the text is `an unknown number`, which may be 0.
+A number has no prefix if each tuple was counted, the prefix `about` if some counts are estimated, and `at least` if the
+number is a lower bound. Without any bound, the text is `an unknown number`, which may be 0.
 """
 
 from __future__ import annotations

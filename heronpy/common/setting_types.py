@@ -1,7 +1,7 @@
 """Every setting of every room, in one frozen struct per room: the only place where defaults are defined. Pure.
 
 A field contains its documentation and range, so that parsing, the commented files in conf/, the documentation and
-`heron config show` all read the same source. Invariants: every default is in its own range, and the defaults satisfy
+`heron config show` all read the same source. Invariants: every default is in the field's range, and the defaults satisfy
 `ORDERED`; the name of a field with a unit ends in this unit (`_bytes`, `_s`, `_ms`, `_us`).
 """
 
@@ -72,7 +72,7 @@ class StmgrSettings(Room, frozen=True):
 
 
 class InstanceSettings(Room, frozen=True):
-    """The instance: one process per task. Components may override these in their own config."""
+    """The instance: one process per task. Components may override these settings in their configuration."""
 
     profile: str = _setting(
         "balanced",
@@ -344,7 +344,7 @@ class SparkSettings(Room, frozen=True):
 
 
 class CheckpointSettings(Room, frozen=True):
-    """Checkpoints of EFFECTIVELY_ONCE topologies: their intervals, their store, and their restore."""
+    """Checkpoints of EFFECTIVELY_ONCE topologies: interval, store and restore."""
 
     interval_s: float = _setting(
         10.0,

@@ -29,7 +29,7 @@ def lifecycle_name(lifecycle: control_pb2.Lifecycle) -> str:
 
 
 def task_name(task: control_pb2.TaskStatus) -> str:
-    """Return the name of a task for users, which is its instance id if it has one."""
+    """Return the task name to show to users, which is its instance id if it has one."""
     return task.instance_id or f"{task.component} (task {task.task_id})"
 
 
@@ -59,7 +59,7 @@ def has_failed(status: control_pb2.StatusReply) -> bool:
 
 
 def start_phases(start: control_pb2.StartTimes) -> dict[str, float]:
-    """Return the seconds of each finished phase, in order, negative if the clocks of two hosts differ."""
+    """Return how long each finished phase took in seconds; may be negative if the clocks of two hosts differ."""
     found: dict[str, float] = {}
     before = start.begun_at
     for name, (field, _) in START_PHASES.items():

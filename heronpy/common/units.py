@@ -84,7 +84,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
+    """Format a duration in seconds: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
     if math.isnan(seconds):
         return "unknown"
     if math.isinf(seconds):

@@ -1,4 +1,4 @@
-"""The base of sinks that prepare output at each checkpoint, and publish it when the checkpoint is complete."""
+"""Base class for sinks that prepare output at each checkpoint, and publish it when the checkpoint is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of a sink in a batch run: attempts stage rows, and the end of the run publishes all rows once.
+"""The output of a sink in a batch run: attempts stage rows, and all rows are published once, when the run ends.
 
 A sink class that supports this defines `unit_output(component, config)`, a class method that returns a `UnitOutput`.
 """
@@ -43,7 +43,7 @@ class SinkWriter(ABC):
 
 
 class StagedRows(ABC):
-    """The rows of one sink of a batch run, until the end of the run."""
+    """The rows of one sink in a batch run, until the run ends."""
 
     #: Whether Spark gets the rows at the end. Any other sink publishes its rows itself: see `UnitOutput`.
     for_spark = False
@@ -53,7 +53,7 @@ class StagedRows(ABC):
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:
-        """Return a writer of files in `stage` whose names begin with `self.prefix`; without rows, no file is left."""
+        """Return a writer of files in `stage` whose names begin with `self.prefix`; a file without rows is not created."""
 
     @property
     def prefix(self) -> str:
@@ -69,7 +69,7 @@ class StagedRows(ABC):
 
 
 class UnitOutput(StagedRows):
-    """The output of one sink of a batch run, if the sink itself publishes its rows."""
+    """The output of one sink in a batch run, if the sink itself publishes its rows."""
 
     def __init__(self, component: str, place: str) -> None:
         """`place`: the folder where readers find the published rows."""
@@ -96,7 +96,7 @@ def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> Sta
 
 
 class StageFile:
-    """The file of a sink in a stage, which the first row opens."""
+    """A sink's file in a stage, which the first row opens."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

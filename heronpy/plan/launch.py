@@ -76,7 +76,7 @@ def read_json(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
 def write_json(item: Struct, path: str | os.PathLike[str], durable: bool = True) -> None:
     """Write the file atomically, readable by its owner only.
 
-    Without `durable`, the file is not synced to disk: use this for a file that is rewritten after a machine crash.
+    Without `durable`, the file is not synced to disk: for files that are written again after a machine crash.
     """
     target = Path(path)
     make_folders(target.parent)

@@ -116,7 +116,7 @@ def lock_out_gateways(units: Path) -> int:
 
 
 def is_home(units: Path) -> bool:
-    """Whether this folder is a home in which a pipeline has handed over dispatches."""
+    """Whether a pipeline has handed over dispatches in this home."""
     return (units / _NAME).is_dir()
 
 

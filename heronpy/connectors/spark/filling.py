@@ -133,7 +133,7 @@ class Filling:
         return []
 
     def take_arrow(self, batch: Any, columns: pa.RecordBatch) -> list[Refused]:
-        """Add a batch of tuples whose values are these columns; those that do not fit are left out and returned."""
+        """Add a batch of tuples whose values are these columns; return the tuples that do not fit and were left out."""
         if columns.num_columns != self._width:
             reason = f"the row has {columns.num_columns} values, but the sink has {self._width} columns"
             return [Refused(tup, reason) for tup in batch]

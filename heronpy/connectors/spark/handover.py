@@ -26,7 +26,7 @@ def gateway_endpoint(sockets_dir: str) -> str:
 
 
 class Manifest(Struct):
-    """Everything about one micro-batch except its rows."""
+    """The description of one micro-batch: everything except the rows."""
 
     id: str
     run: str

@@ -98,7 +98,7 @@ class BatchWriter:
 
 
 class Outbox(BatchWriter):
-    """Writes the batches of one incarnation of one sink task."""
+    """Without checkpoints: takes over a sink task, and hands over each batch when its rows are written."""
 
     def __init__(self, folder: SinkFolder, component: str, task: int, run: str, keep_leftovers: bool) -> None:
         super().__init__(folder, component, task, run)

@@ -143,7 +143,7 @@ def forget_runs(spark_dir: Path, current: str) -> None:
 
 
 class RunRecords:
-    """The hand-over of one submission of a topology."""
+    """The hand-over records of one submission of a topology."""
 
     def __init__(self, objects: Objects, topology: str, run: str) -> None:
         self.objects = objects
@@ -153,7 +153,7 @@ class RunRecords:
         return SinkFolder(self.objects, self.name, safe_component)
 
     def components(self) -> list[str]:
-        """Folder names of the sinks that have started so far."""
+        """Return the folder names of the sinks that have started so far."""
         keys = self.objects.list(f"{self.name}/sinks", deep=False).objects
         return sorted(key.rsplit("/", 1)[-1].removesuffix(".json") for key in keys)
 
@@ -293,7 +293,7 @@ class SinkFolder:
         self.objects.put(self.key(kind, f"{manifest.stem}.json"), manifest.to_bytes())
 
     def hand_over(self, manifest: Manifest) -> None:
-        """Write the manifest, with the time; the batch exists from then on."""
+        """Write the manifest, with the current time; the batch exists from then on."""
         self.write_manifest("batches", replace(manifest, handed_over_at=time.time()))
 
     def remove(self, stem: str, *kinds: str) -> None:
@@ -339,7 +339,7 @@ class SinkFolder:
         return _record(self.objects, self.key("done", f"{stem}.json"), Outcome)
 
     def write_outcome(self, stem: str, outcome: Outcome) -> None:
-        """Write the outcome, which never changes."""
+        """Write the outcome of a batch, which never changes afterwards."""
         self.objects.put_if_absent(self.key("done", f"{stem}.json"), msgspec.json.encode(outcome))
 
 

@@ -1,9 +1,9 @@
 """SparkSink: a bolt that hands its tuples to PySpark in micro-batches.
 
 The sink is responsible for the tuples from their arrival to the outcome of their batch. Invariants: a tuple is acked
-only after its batch has a commit record on disk. A tuple fails when its batch failed or it does not fit the schema. At
-most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE, checkpoints
-replace acks: a batch is handed over when its checkpoint is complete.
+only after its batch has a commit record on disk. A tuple fails when its batch has failed or the tuple does not fit the
+schema. At most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE, checkpoints replace acks: a batch is
+handed over when its checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class SparkSink(TwoPhaseSink):
     ) -> HeronComponentSpec:
         """Specify a sink.
 
-        aggregate: function(spark, df, batch), or "module.function" of the topology's package.
+        aggregate: function(spark, df, batch), or "module.function" in the topology's package.
         schema: pyarrow schema, or {column: type name}; None infers it once, from the first batch.
         fields: column names; None means the schema's names, or else the output fields of the inputs.
         batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it reaches this number of rows, about
@@ -220,7 +220,7 @@ class SparkSink(TwoPhaseSink):
             self._turn()
 
     def process_batch(self, batch: Batch) -> None:
-        """Add Arrow rows unchanged, and the columns of other batches a few hundred rows at a time."""
+        """Add Arrow rows unchanged; add the columns of other batches a few hundred rows at a time."""
         self.check_whole()
         if self._fresh:
             self._turn()

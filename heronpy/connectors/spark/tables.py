@@ -72,7 +72,7 @@ def _move(staged: Path, published: Path) -> None:
 
 
 def publish_once(tables: list[list[str]], token: int) -> None:
-    """Make a dispatch's staged output visible; output that already exists stays.
+    """Make a dispatch's staged output visible; output that already exists is kept.
 
     Raises ConfigError if the existing output has the token of another dispatch.
     """

@@ -348,9 +348,9 @@ class Finder:
 
     @staticmethod
     def _is_next_life(file: Followed, entry: Entry) -> bool:
-        """Whether an entry is the new log after a rotation; it begins like a known file at another place.
+        """Whether an entry is the new log after a rotation, which begins like a known file at another place.
 
-        A rotation by renaming moves the known inode to another name; copying and truncating leaves it in place.
+        A rotation by renaming moves the known inode to another name; copying and truncating leaves the inode in place.
         """
         if (entry.device, entry.inode) == file.left:
             return True

@@ -37,7 +37,7 @@ _VERSION = 1
 
 
 class FollowedBlock(NamedTuple):
-    """Some lines of one file. `offsets` has the offset of each line's first byte; `ref` is the file's number."""
+    """Some lines of one file. `offsets` contains the offset of each line's first byte; `ref` is the file's number."""
 
     path: str
     ref: int
@@ -194,7 +194,7 @@ class Follower:
                 state[key] = value
 
     def restore(self, state: Mapping[tuple[str, int], Any]) -> set[int]:
-        """Continue from a state; return its header line counts. Raises ValueError for another release's state."""
+        """Continue from a state; return its counts of header lines. Raises ValueError for another release's state."""
         headers = set()
         for version, header_lines, *files in state.values():
             if version != _VERSION:

@@ -29,7 +29,7 @@ Positions = MutableMapping[tuple[str, int], tuple[int, int]]
 
 
 class LineBlock(NamedTuple):
-    """The lines of one block. `offsets` has the offset of each line's first byte."""
+    """The lines of one block. `offsets` contains the offset of each line's first byte."""
 
     path: str
     lane: int

@@ -1,4 +1,4 @@
-"""Messages of a file reader for users. Each is reported once. Pure."""
+"""Messages from a file reader to users, each reported once. Pure."""
 
 from __future__ import annotations
 

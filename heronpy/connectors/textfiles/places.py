@@ -68,8 +68,8 @@ class Places:
             return True
 
     def was_rewritten(self, file: Followed, descriptor: int) -> bool:
-        """Whether the place of a known file now contains other or less content, because the file was truncated. The
-        open file contains all bytes that were read of the known file."""
+        """Whether the place of a known file now contains different or less content, because the file was truncated. The
+        open file contains all bytes that were read from the known file."""
         try:
             with self.open(file.path) as other:
                 if not self.is_at(file, other):

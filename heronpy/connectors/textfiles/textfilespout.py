@@ -66,7 +66,7 @@ class TextFileOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], component: str) -> TextFileOptions:
-        """Return the options of a configuration. Raises ValueError or TypeError, which name the problem."""
+        """Return the options in a configuration. Raises ValueError or TypeError, which name the problem."""
         keys = TextFileSpout
         if keys.PATHS not in config:
             raise ValueError(
