@@ -1,7 +1,7 @@
 """Every setting of every room, in one frozen struct per room: the only place where defaults are defined. Pure.
 
 A field contains its documentation and range, so that parsing, the commented files in conf/, the documentation and
-`heron config show` all read the same source. Invariants: every default is in the field's range, and the defaults satisfy
+`heron config show` all read the same source. Invariants: each default is in the field's range, and the defaults satisfy
 `ORDERED`; the name of a field with a unit ends in this unit (`_bytes`, `_s`, `_ms`, `_us`).
 """
 

@@ -53,7 +53,7 @@ class StagedRows(ABC):
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:
-        """Return a writer of files in `stage` whose names begin with `self.prefix`; a file without rows is not created."""
+        """Return a writer of files in `stage` whose names begin with `self.prefix`; no rows, no file."""
 
     @property
     def prefix(self) -> str:

@@ -95,7 +95,7 @@ def refuse_other_paths(
 
 
 def refuse_again(runs: Runs, topology: topology_pb2.Topology, argv: tuple[str, ...]) -> None:
-    """Raise BatchRefusedError if a finished run has published rows of the same input to a sink of this topology."""
+    """Raise BatchRefusedError if a finished run has published rows from the same input to a sink of this topology."""
     for run in map(runs.of, reversed(runs.numbers())):
         with suppress(BatchRunError):
             record = run.record

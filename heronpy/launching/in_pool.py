@@ -104,9 +104,7 @@ def _text(size: Size) -> str:
 
 
 def take_keys(session: Session, spec: LaunchSpec) -> None:
-    """Give a topology the keys of its pool. All topologies of a pool share its keys, because its slots are one trust
-    domain.
-    """
+    """Give a topology the keys of its pool, which all topologies share, because the slots are one trust domain."""
     record = pools.record_of(session, spec.submitted.pool)
     keys = curve.load(record.working_dir, record.topology_id)
     curve.remove(spec.working_dir)

@@ -1,4 +1,4 @@
-"""The data passed between the steps of a start."""
+"""The data passed between the steps of starting a topology."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Planned(Struct):
 
 
 class Started(Struct):
-    """A topology whose scheduler runs."""
+    """A topology whose scheduler is running."""
 
     record: plan_pb2.ExecutionState
     spec: LaunchSpec

@@ -23,8 +23,8 @@ from heronpy.storage.locations import open_store
 def forget(session: Session, folder: Path, topology: str, keep: int, like: str) -> None:
     """Remove the runs below a folder that are too old, and all but the newest runs of one topology.
 
-    The caller has the lock of this topology. The run `like` is kept, because another run takes its input from it. The
-    next call retries a run that cannot be removed now.
+    The caller holds the lock of this topology. The run `like` is kept, because another run takes its input from `like`.
+    The next call retries a run that cannot be removed now.
     """
     with suppress(HeronError, OSError):
         _forget(session, folder, topology, keep, like)

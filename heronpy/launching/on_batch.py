@@ -170,8 +170,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
 def remove_dead(session: Session, name: str, warn: Warn) -> None:
     """Remove the remains of a batch topology whose processes are all dead, so that its command can be repeated.
 
-    A topology stays if one of its processes may still run, on an engine, on another host or here, or if another user
-    has submitted it.
+    A topology is kept if one of its processes may still be running (on an engine, on another host or here), or if
+    another user has submitted it.
     """
     record = session.record(name)
     # The submit is looked up before the scheduler: when a submit is over, its scheduler is known.
@@ -211,7 +211,7 @@ def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool)
 
 
 def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resolved:
-    """Check a topology as a stream would be checked, and return its settings."""
+    """Validate a topology as if it ran as a stream, and return its settings."""
     add_our_names(topology)
     validate(LogicalPlan.from_topology(topology))
     configs = {name: config_of(part) for name, part in components_of(topology).items()}
@@ -252,7 +252,7 @@ def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings:
 
 
 def check_like(like: Run, stages: Sequence[Stage]) -> None:
-    """Raise BatchRefusedError unless an earlier run can give its input to these stages."""
+    """Raise BatchRefusedError unless an earlier run can provide its input to these stages."""
     record = like.record
     if not record.has_ended:
         raise BatchRefusedError(

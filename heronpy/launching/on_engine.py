@@ -135,7 +135,7 @@ def _replica_problems(resolved: Resolved) -> Iterator[str]:
 
 
 def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[str]:
-    """Return a problem for each component that uses files of one host, as far as configurations show. Pure."""
+    """Return a problem for each component that uses files on one host, as far as configurations show. Pure."""
     from heronpy.connectors.files import options as file_sink
     from heronpy.connectors.textfiles.textfilespout import TextFileSpout
     from heronpy.ingest.ledger.reaching import urls_of

@@ -1,8 +1,8 @@
 """Chooses and checks the checkpoint for `heron submit --restore`, before anything starts.
 
 `latest`, an id, a path or a URL leads to one intact checkpoint that fits the topology, or to an error with the reason.
-A damaged checkpoint is never skipped silently: `latest` warns of it and uses the checkpoint before it. The id, path or
-URL of a damaged checkpoint is refused.
+A damaged checkpoint is never skipped silently: `latest` warns of the damage and uses the previous checkpoint. The id,
+path or URL of a damaged checkpoint is refused.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
 
 
 def linger_for_spark(topology: topology_pb2.Topology, logical: LogicalPlan, resolved: Resolved) -> None:
-    """Make the components whose tuples go only to Spark send less often, unless a user has set this.
+    """Make the components whose tuples go only to Spark send less often, unless a user has set how often.
 
     A frame costs the same whether it has one tuple or hundreds, and the tuples wait for a Spark batch anyway.
     """
@@ -249,9 +249,7 @@ def start_in_pool(
 def _made(
     session: Session, planned: Planned, loaded: Loaded | Kept, begun_at: float, warn: Warn
 ) -> Iterator[tuple[plan_pb2.ExecutionState, LaunchSpec, ExitStack, _Undone]]:
-    """Create the topology's state, keys and files, under the lock of its operations. If the block fails, they are
-    removed.
-    """
+    """Create the topology's state, keys and files, under the operations lock; remove them if the block fails."""
     topology, state = planned.topology, session.state
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
         submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
@@ -307,7 +305,7 @@ def _marked(session: Session, name: str) -> Iterator[None]:
 
 @contextmanager
 def _undone_on_failure() -> Iterator[ExitStack]:
-    """An ExitStack that is unwound when the block fails, even if interrupted."""
+    """Yield an ExitStack that is unwound if the block fails or is interrupted."""
     undo = ExitStack()
     try:
         yield undo
@@ -505,6 +503,6 @@ def _execution_state(spec: Submitted) -> plan_pb2.ExecutionState:
 
 
 def _divider(record: plan_pb2.ExecutionState) -> str:
-    """Return the line that separates the logs of an earlier topology of this name from the logs of this topology."""
+    """Return the line that separates the logs of an earlier topology with this name from the logs of this topology."""
     what = f"topology '{record.topology}' was submitted again ({record.topology_id})"
     return f"{what}; the lines above belong to the earlier topology"

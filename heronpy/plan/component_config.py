@@ -239,7 +239,7 @@ def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
 
 
 def key_problem(key: str, value: Any) -> str | None:
-    """Describe the problem of an entry in a clause; None if the entry is valid or the key is the user's own."""
+    """Describe the problem with an entry in a clause; None if the entry is valid or the key is the user's own."""
     if not key.startswith("topology."):
         return None
     kind = KINDS.get(topology_keys.OTHER_NAMES.get(key, key))

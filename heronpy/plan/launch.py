@@ -287,7 +287,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """The settings by room and field, with the folders of this host as defaults."""
+        """The settings by room and field, with this host's folders as defaults."""
         return settings_here(self.submitted.settings, self.here.checkpoints)
 
     @property
@@ -316,7 +316,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def log_dir(self) -> Path:
-        """Directory of the log files of the topology's processes on this host."""
+        """Directory for the log files of the topology's processes on this host."""
         return Path(self.here.working_dir) / "log-files"
 
     @property
@@ -336,7 +336,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def _state_is_at_endpoint(self) -> bool:
-        """Whether the state is in files of the scheduler's host, which is not this host."""
+        """Whether the state is in files on the scheduler's host, which is not this host."""
         return bool(self.here.token) and self.submitted.state_type in ("local", "endpoint")
 
     @property
@@ -380,7 +380,7 @@ def load_submitted(path: str | os.PathLike[str]) -> Submitted:
 
 
 def save_submitted(submitted: Submitted, path: str | os.PathLike[str]) -> None:
-    """Write a launch file without this host's file."""
+    """Write a launch file, but not this host's file."""
     write_json(submitted, path)
 
 

@@ -1,4 +1,4 @@
-"""Builds physical plans: the place of each task. A plan never changes; a new plan has a higher version. Pure."""
+"""Builds physical plans: the location of each task. A plan never changes; a new plan has a higher version. Pure."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Allotted(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """A job that should run in the pool."""
+    """A job that should run in the pool, or is leaving the pool."""
 
     job: str
     each: dict[str, Amount]

@@ -37,7 +37,7 @@ class Bar(Struct, frozen=True):
 
 
 class Shrunk(Struct, frozen=True):
-    """The time at which tasks of a component were removed, and its previous number of threads."""
+    """When tasks of a component were removed, and the component's previous number of threads."""
 
     at: float
     threads: int

@@ -146,8 +146,8 @@ class ColumnWriter:
 def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa.Schema | None]) -> pa.Schema:
     """Return the schema of a sink's rows. Raises ConfigError if the schema is unknown or ambiguous.
 
-    `given` is the sink's own schema. `declared` contains the schema of each input stream, or None if a stream is unknown
-    or declares no schema.
+    `given` is the sink's own schema. `declared` contains the schema of each input stream: None if it is unknown or not
+    declared.
     """
     found = [schema for schema in (given, *declared) if schema is not None]
     if not found or (given is None and None in declared):
