@@ -23,7 +23,7 @@ from msgspec import Struct
 CONTINUATION: Final = "  | "
 RAW: Final = "raw | "
 RAW_LOGGER: Final = "raw"
-#: Logger of the record that separates the logs of two topologies of one name.
+#: Logger of the record that separates the logs of two topologies with the same name.
 DIVIDER_LOGGER: Final = "heron.submit"
 MESSAGE_MAX: Final = 256 * 1024
 _WORD_MAX: Final = 300

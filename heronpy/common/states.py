@@ -13,7 +13,7 @@ UP_STATES: Final = frozenset(
 )
 #: Seconds for which a queue must be full to show that its task is slow.
 BRIEF_S: Final = 0.1
-#: Phase of the start to the field of StartTimes with its end, and a description.
+#: Map from phase of the start to the field of StartTimes with its end, and a description.
 START_PHASES = {
     "package": ("packaged_at", "the program is loaded, planned and packed"),
     "launch": ("launched_at", "scheduler, containers and topology master start"),

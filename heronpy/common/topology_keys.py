@@ -31,7 +31,7 @@ TOPOLOGY_TICK_TUPLE_FREQ_SECS: Final = "topology.tick.tuple.freq.secs"
 #: Key in the configuration of a spout that has no output on purpose, because its work is a side effect.
 NO_OUTPUTS: Final = "spout.no.outputs"
 
-#: Key in the configuration of the spouts of a topology that works on a batch run; the value is the folder of the run.
+#: Key in the configuration of the spouts of a topology in a batch run; the value is the folder of the run.
 BATCH_RUN: Final = "batch.run"
 
 #: Key in the configuration of a spout that only supports ATLEAST_ONCE; the value is the reason, as a clause.

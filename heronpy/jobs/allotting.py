@@ -37,7 +37,7 @@ from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.jobs")
 
-#: Seconds for which an allotment is reused, unless the desired state of the asking job has changed.
+#: Seconds for which an allotment is reused, unless the desired state of the requesting job has changed.
 FRESH_S: Final = 1.0
 #: Number of jobs whose needs are remembered.
 NEEDS_MAX: Final = 4096
@@ -86,7 +86,7 @@ def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs,
     return Claim(
         job,
         *needs,
-        # A component without a maximum is never scaled, even if there is room.
+        # A component without a maximum is never scaled, even if resources are free.
         {one: min(n, scale.min.get(one, 1)) if one in scale.max else n for one, n in tasks.items()},
         tasks,
         document.role,
@@ -131,13 +131,13 @@ class Allotting:
 
     def __init__(self, store: Store, state: StateManager, needs_of: Callable[[str, Leaves], Needs]) -> None:
         self._store, self._state, self._needs_of = store, state, needs_of
-        #: Role to quota.
+        #: Map from role to quota.
         self.quotas: Mapping[str, Amount] = {}
         self._lock = threading.Lock()
-        #: Job to the pools in which it is or should be; None if they are not known yet. Empty before the first call.
+        #: Map from job to the pools in which it is or should be; None if not known yet. Empty before the first call.
         self._where: dict[str, set[str] | None] = {}
         self._begun = False
-        #: Pool to its last allotment.
+        #: Map from pool to its last allotment.
         self._found: dict[str, tuple[float, dict[str, Claim], dict[str, Allotted]]] = {}
         self._needs: dict[tuple[object, ...], Needs | RequestError] = {}
         self._changed: set[str] = set()

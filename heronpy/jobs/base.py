@@ -1,4 +1,4 @@
-"""Reads `jobs.yaml`, the file next to a cluster's settings with the settings of all jobs.
+"""Reads `jobs.yaml`, the settings of all jobs of a cluster, which is next to the cluster's other settings.
 
 The file contains layer base, the quotas of roles, and the command that receives alerts.
 """
@@ -36,7 +36,7 @@ class Base(NamedTuple):
 
 
 def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base:
-    """Read the file of each folder; later files override earlier ones. Raises ConfigError with the file and key."""
+    """Read the file in each folder; later files override earlier ones. Raises ConfigError with the file and key."""
     layers, quotas, command = [], dict[str, Amount](), ""
     for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs):
         if file.is_file():

@@ -93,7 +93,7 @@ class Scale(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
-    """The pool and role of the job."""
+    """The place where the job runs."""
 
     pool: Annotated[Name, Meta(title="the pool whose slots run the job")] = ""
 

@@ -203,7 +203,7 @@ class TopologyDriver:
     ) -> None:
         self._target, self._common, self._state, self._clock = target, common, state, clock
         self._store = Store(state)
-        #: Job to its time without trouble.
+        #: Map from job to its time without trouble.
         self._calm: dict[str, _Calm] = {}
         #: Schedulers that this process started and must reap.
         self._started: list[subprocess.Popen[bytes]] = []
@@ -211,7 +211,7 @@ class TopologyDriver:
     # ---- looking ----------------------------------------------------------------------------
 
     def see(self, job: str, leaves: Leaves) -> Seen:
-        """Observe the topology of this name. Raises HeronError if its state cannot be determined now."""
+        """Observe the topology with this name. Raises HeronError if its state cannot be determined now."""
         self._started = [process for process in self._started if process.poll() is None]
         session = self._session()
         record = session.record(job)
@@ -506,7 +506,7 @@ def ended_text(status: control_pb2.StatusReply, raised: Collection[control_pb2.E
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
-    """Whether a topology is running, or is being submitted or restarted (by its guardian or engine).
+    """Whether a topology is running, is being submitted, or is being restarted by its guardian or engine.
 
     Raises ClusterError if the topology's scheduler, on another host, is gone: only that host can see the guardian.
     """

@@ -171,11 +171,11 @@ class Syncing:
         self._allotting, self._alert = allotting, alert
         #: Content of layer base for all jobs; None if the layer must not be changed.
         self.base: Leaves | None = None
-        #: Job to the content and the version of its layer base.
+        #: Map from job to the content and the version of its layer base.
         self._based: dict[str, tuple[Leaves, int]] = {}
         #: The jobs that need a scaler.
         self.scaled: set[str] = set()
-        #: Job to its cached state.
+        #: Map from job to its cached state.
         self._read: dict[str, _Read] = {}
 
     def sync(self, job: str, is_news: bool = True) -> float | None:
@@ -348,7 +348,7 @@ class SyncerProcess(Process):
         driver = TopologyDriver(target, common, self._state)
         self._allotting = Allotting(self._store, self._state, driver.needs)
         self._syncing = Syncing(self._store, driver, self._me.id, self._allotting, self._alerts.tell)
-        #: Job to the time of its next look, on this process's clock.
+        #: Map from job to the time of its next look, on this process's clock.
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1

@@ -144,7 +144,7 @@ class ScalerProcess(Process):
 
     def _work(self) -> int:
         scaler = Scaler(self._session, self._store, self._alerts)
-        #: Job to the time of its next look, on this process's clock.
+        #: Map from job to the time of its next look, on this process's clock.
         due: dict[str, float] = {}
         read_at = 0.0
         self._needed_at = time.monotonic()

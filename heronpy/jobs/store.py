@@ -115,7 +115,7 @@ class Scaled(Struct, frozen=True):
 
 
 class News(Struct, frozen=True, forbid_unknown_fields=True):
-    """The numbers of the last changes, with the names of their jobs."""
+    """The numbers of the most recent changes, with the names of the changed jobs."""
 
     number: int = 0
     names: tuple[tuple[int, str], ...] = ()
@@ -148,7 +148,7 @@ class Store:
         self._clock = clock
         #: Called before each write of a changed layer.
         self._check = check
-        #: Digest to components, cached because a definition never changes.
+        #: Map from digest to components, cached because a definition never changes.
         self._components: dict[str, dict[str, bool]] = {}
 
     def names(self) -> list[str]:

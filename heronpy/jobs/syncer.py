@@ -84,7 +84,7 @@ class Driver(Protocol):
     """
 
     def see(self, job: str, leaves: Leaves) -> Seen:
-        """Observe the topology of this name, with its values for all paths of `leaves`.
+        """Observe the topology with this name, including its values for all paths of `leaves`.
 
         Raises StateError if the state cannot be determined now; the syncer then decides nothing.
         """
@@ -97,7 +97,7 @@ class Driver(Protocol):
 
 
 def taken_over(running: Running, owner: str) -> Running:
-    """Return the record that a syncer writes before it takes over a job of another syncer."""
+    """Return the record that a syncer writes before it takes over a job from another syncer."""
     return replace(running, owner=owner)
 
 
@@ -141,7 +141,7 @@ def to_perform(running: Running, now: float) -> Step | None:
 
 
 def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Running:
-    """Return the job after the running step was performed; `restarted` is the result of `Driver.perform`."""
+    """Return the job after the running step has been performed; `restarted` is the result of `Driver.perform`."""
     plan = running.plan
     assert plan is not None
     avoidable = 0 if "" in plan.changed else sum(n for part, n in restarted.items() if part not in plan.changed)

@@ -178,7 +178,7 @@ def check_output(topology: topology_pb2.Topology) -> None:
             why = f"you may not write to {there}"
         else:
             try:
-                # Some file systems, such as /proc, refuse new files also where the permissions allow them.
+                # Some file systems, such as /proc, refuse new files even where the permissions allow them.
                 with TemporaryDirectory(prefix=".heron-check-", dir=there):
                     continue
             except OSError as error:

@@ -40,7 +40,7 @@ def _forget(session: Session, folder: Path, topology: str, keep: int, like: str)
     for record, path in old:
         if record.savepoint in used or record.run in inputs or not lives.isdisjoint(record.topology_ids):
             continue
-        # The caller has the lock of its own topology.
+        # The caller holds the lock of its own topology.
         lock = nullcontext() if record.topology == topology else Runs(folder, record.topology).locked()
         with suppress(HeronError, OSError), lock:
             if Run(path).record == record:  # otherwise another command continues this run

@@ -284,7 +284,7 @@ def _made(
             (paths.topology(topology.name), topology),
             (paths.packing_plan(topology.name), planned.packing_plan),
         ):
-            # Nodes of an earlier topology of this name, whose removal was interrupted, are replaced.
+            # Nodes of an earlier topology with this name, whose removal was interrupted, are replaced.
             state.set(path, message.SerializeToString())
         _write_checkpoint_log(session, planned)
         if planned.slot is not None:
@@ -365,7 +365,7 @@ def refuse_taken(session: Session, name: str, instead: str = "") -> None:
     record = session.record(name)
     if record is None:
         return
-    # Read before the place of the scheduler: when a submit is over, its scheduler is known.
+    # Read before the location of the scheduler: when a submit is over, its scheduler is known.
     starts = session.state.exists(paths.submission(name))
     cluster = session.target.cluster
     again = f"submit again after heron kill {cluster} {name}"
@@ -474,7 +474,7 @@ def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
         pool=planned.pool,
         needs_spark=planned.needs_spark,
         dispatch_homes=dispatch_homes(topology),
-        # Hosts of an engine have another HERON_HOME, so they need the path of a folder of this host.
+        # Hosts of an engine have another HERON_HOME, so they need the path of a folder on this host.
         settings=resolved.settings
         if planned.engine and reliability_mode(topology) == "EFFECTIVELY_ONCE"
         else settings_anywhere(resolved.settings, str(checkpoints_dir(target.cluster))),

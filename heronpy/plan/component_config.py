@@ -264,7 +264,7 @@ _UPDATED_KEYS = {
 }
 
 
-#: Number of tuples that an asynchronous bolt processes at once. This is the only setting that can change while a
+#: Number of tuples that an asynchronous bolt processes concurrently. This is the only setting that can change while a
 #: topology is running.
 ASYNC_CONCURRENCY: Final = "heron.instance.async_concurrency"
 CONCURRENCY_MAX: Final = 512

@@ -28,7 +28,7 @@ BACK_S: Final = 300.0
 _STEPS: Final = 32
 _ROUNDING: Final = 1 + 1e-9
 
-#: Component to its number of tasks.
+#: Map from component to its number of tasks.
 Tasks: TypeAlias = Mapping[str, int]
 
 

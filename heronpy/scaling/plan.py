@@ -59,7 +59,7 @@ class Outcome(Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
     #: Values for layer scaler: `parallelism`, `resources` and `concurrency` by component.
     changes: dict[str, dict[str, Any]] = {}
-    #: Component to its demand and the keys of all its tasks, for the history.
+    #: Map from component to its demand and the keys of all its tasks, for the history.
     rates: dict[str, tuple[float, float | None]] = {}
 
 

@@ -48,9 +48,9 @@ class State(Struct, frozen=True):
 
     at: float = 0.0
     known: dict[str, Known] = {}
-    #: Condition, such as a component needing more tasks, to the time since which it holds.
+    #: Map from condition, such as a component needing more tasks, to the time since which it holds.
     since: dict[str, float] = {}
-    #: Time of the last change of the topology by a user.
+    #: Time when a user last changed the topology.
     changed_at: float = 0.0
     #: The program at the last look, and the time since which it runs; 0: since before the first look.
     program: str = ""
@@ -60,7 +60,7 @@ class State(Struct, frozen=True):
     bars: dict[str, Bar] = {}
     #: Components whose last step had most of its effect, since a user changed the topology.
     helped: tuple[str, ...] = ()
-    #: Component to the last reason of a refusal.
+    #: Map from component to the last reason for a refusal.
     said: dict[str, str] = {}
     alerts: dict[str, Alert] = {}
     slo: Attainment = Attainment()
