@@ -90,7 +90,7 @@ class Alerts:
                 self._waiting.put_nowait(msgspec.structs.replace(alert, cluster=self._cluster))
             except queue.Full:
                 self.discarded += 1
-                log.error("job %s: %d alerts were dropped so far: the alert command is slow", alert.job, self.discarded)
+                log.error("job %s: %d alerts have been dropped: the alert command is slow", alert.job, self.discarded)
         if alerts and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
             self._thread.start()

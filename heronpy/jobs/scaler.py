@@ -166,7 +166,7 @@ class ScalerProcess(Process):
                     due[job] = now + self._scaled(scaler, job)
                     self._pulse.beat()
                 if time.monotonic() - self._needed_at > IDLE_S:
-                    log.info("no job needs scaling; the syncer starts a scaler again when one does")
+                    log.info("no job needs scaling; the syncer will start a scaler when a job needs one")
                     break
                 self._woken.wait(LOOK_S)
                 self._woken.clear()

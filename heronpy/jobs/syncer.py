@@ -24,7 +24,7 @@ RETRY_MAX_S: Final = 3600.0
 TRIES_MAX: Final = 5
 #: Pause before a version that ran before is started once more, after its start has failed.
 AGAIN_S: Final = 300.0
-DIED: Final = "the topology died; it is started again"
+DIED: Final = "the topology died; it is being restarted"
 #: Seconds after which a start fails if the topology has not run without trouble.
 PROVE_MAX_S: Final = 600.0
 

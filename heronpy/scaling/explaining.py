@@ -98,7 +98,7 @@ def _verdict(
         return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, settled
     if wants is not None:
         return (
-            "its tasks are busy; it gets more tasks unless the backlog clears soon or the load does not need them",
+            "its tasks are busy; it gets more tasks unless the backlog clears soon or the load needs no more tasks",
             wants,
             None,
         )

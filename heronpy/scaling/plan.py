@@ -51,7 +51,7 @@ HELPED: Final = 0.5
 MEMORY_GROWS, MEMORY_SHARE, MEMORY_FULL = 1.5, 0.2, 0.8
 _BARS_MAX: Final = 6
 _GAP_LOOKS: Final = 5
-_MORE: Final = "the last step helped, so there may be up to twice as many now"
+_MORE: Final = "the last step helped, so this step at most doubles the number"
 
 
 class Outcome(Struct, frozen=True):
@@ -414,7 +414,7 @@ class _Round:
             self.helped.discard(name)
             if effect < EFFECT_MIN and self.vetoed:
                 text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} had no effect"
-                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve its problem"))
+                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve the problem"))
                 continue
             if effect >= HELPED and gained > 0:
                 self.helped.add(name)
