@@ -97,7 +97,6 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define take_over(prepared, checkpoint)")
 
     def init_state(self, state: Any) -> None:
-        """Keep the state."""
         self._state = state
 
     def pre_restore(self, checkpoint_id: str) -> None:

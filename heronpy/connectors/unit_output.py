@@ -104,12 +104,10 @@ class StageFile:
         self.bytes = 0
 
     def append(self, line: bytes) -> None:
-        """Add a line."""
         self.stream().write(line)
         self.bytes += len(line)
 
     def stream(self) -> BinaryIO:
-        """Return the open file; the caller updates `bytes` and does not close the file."""
         if self._file is None:
             self._file = open(self._path, "xb")
         return self._file

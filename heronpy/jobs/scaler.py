@@ -94,7 +94,6 @@ class Scaler:
             remove_history(minutes_of(self._session.target.cluster, job))
 
     def close(self) -> None:
-        """Close the files with the minutes."""
         while self._histories:
             self._histories.popitem()[1].close()
 

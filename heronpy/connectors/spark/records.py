@@ -351,15 +351,12 @@ class AgreedSchema:
         self._key = f"{folder.run_name}/{folder.component}/schema.arrow"
 
     def agreed(self) -> bytes | None:
-        """Return the agreed schema; None if no schema has been offered."""
         return _content(self._folder.objects, self._key)
 
     def offer(self, data: bytes) -> bool:
-        """Offer a schema; return whether it is the agreed schema."""
         return self._folder.objects.put_if_absent(self._key, data)
 
     def replace(self, data: bytes) -> None:
-        """Replace an agreed schema that has other columns."""
         self._folder.objects.put(self._key, data)
 
 

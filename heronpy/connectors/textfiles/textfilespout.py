@@ -352,7 +352,6 @@ class TextFileSpout(Spout, StatefulComponent):
         self._replay.append(tup_id)
 
     def close(self) -> None:
-        """Close the open file."""
         if self._follower is None:
             self._share.close()
 
