@@ -71,7 +71,7 @@ def tasks_of(leaves: Mapping[tuple[str, ...], object]) -> dict[str, int]:
 
 
 def held_of(running: Running, pool: str) -> dict[str, int]:
-    """Return the number of tasks that each component occupies in a pool; during a change, the larger of old and new."""
+    """Return the tasks of each component that occupy a pool; during a change, the larger of old and new numbers."""
     held: dict[str, int] = {}
     for pairs in (running.leaves, running.plan.target if running.plan is not None else ()):
         if pool_of(dict(pairs)) == pool:

@@ -112,7 +112,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     parallelism: dict[str, Annotated[Count, Meta(title="number of tasks of the component")]] = {}
     resources: dict[str, Resources] = {}
     concurrency: dict[
-        str, Annotated[Concurrency, Meta(title="maximum tuples in progress in a task of an asynchronous bolt")]
+        str, Annotated[Concurrency, Meta(title="maximum number of tuples in progress in a task of an async bolt")]
     ] = {}
     config: dict[str, Annotated[Plain, Meta(title="a key of the topology's configuration")]] = {}
     component_config: dict[str, dict[str, Annotated[Plain, Meta(title="a key of the component's configuration")]]] = {}
