@@ -387,7 +387,7 @@ class CheckpointSettings(Room, frozen=True):
     store_policy: str = _setting(
         "least_used",
         "Rule that chooses the store of a new topology: least_used takes the store with the fewest topologies, hash"
-        " hashes the topology's id (both respect the weights), most_free takes the store with the most free space.",
+        " hashes the topology's id (both respect the weights), and most_free takes the store with the most free space.",
         choices=("least_used", "hash", "most_free"),
     )
     store_writers: int = _setting(
@@ -426,9 +426,8 @@ class CheckpointSettings(Room, frozen=True):
     )
     restore_budget: int = _setting(
         20,
-        "Number of restores after which the topology counts as failed: restores because of lost frames, within"
-        " restore_window_s and without a complete checkpoint in between. Restores after the end of a process do not"
-        " count.",
+        "Number of restores after which the topology counts as failed. Only restores because of lost frames count, and"
+        " only within restore_window_s and without a complete checkpoint in between.",
     )
     restore_window_s: float = _setting(300.0, "Restores older than this no longer count.", low=1)
 

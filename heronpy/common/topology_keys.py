@@ -45,7 +45,7 @@ SAMPLE: Final = "sample"
 
 
 class KeyKind(enum.Enum):
-    """The type of value of a known key."""
+    """The type of a known key's value."""
 
     TEXT = "text"
     BOOL = "true or false"

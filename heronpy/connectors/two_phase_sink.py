@@ -48,7 +48,7 @@ class TaskIdentity(Struct, frozen=True):
 
 
 def identity_of(config: dict[str, Any], context: TopologyContext) -> TaskIdentity:
-    """Return the identity of the task of this context."""
+    """Return the identity of this context's task."""
     component, task = context.get_component_id(), context.get_task_id()
     mode = str(config.get(TOPOLOGY_RELIABILITY_MODE) or TopologyReliabilityMode.ATMOST_ONCE).upper()
     return TaskIdentity(

@@ -98,7 +98,7 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True):
     """The log of a job, oldest entry first."""
 
     created: float
-    """Creation time of the job, which distinguishes this log from that of an earlier job of the same name."""
+    """Creation time of the job, which distinguishes this log from the log of an earlier job with the same name."""
     changes: tuple[Change, ...] = ()
     decisions: tuple[Decision, ...] = ()
     format: int = FORMAT

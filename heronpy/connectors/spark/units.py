@@ -34,7 +34,7 @@ class SparkUnits(StagedRows):
         schema = decode_schema(self.options.schema)
         if schema is None:
             raise ConfigError(
-                f"sink '{component}' has no schema, and the column types would depend on the unit that ends first;"
+                f"sink '{component}' has no schema, so the column types would depend on the unit that ends first;"
                 " give schema= to SparkSink.spec"
             )
         problem = parquet_problem(schema, f"sink '{component}'", as_rows=True)
