@@ -32,8 +32,8 @@ def setting(
     choices: tuple[str, ...] = (),
     absolute: bool = False,
 ) -> Any:
-    """Declare a field of a room with documentation and a range of values that are never negative. `absolute`: the
-    value is an absolute path.
+    """Declare a field of a room with its documentation and range, which begins at 0 by default. `absolute`: the value
+    is an absolute path.
     """
     return Described(default, doc, low, high, choices, absolute)
 

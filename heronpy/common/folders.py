@@ -93,7 +93,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True
 
 
 def sync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file, or the renames in a folder, to disk."""
+    """Sync a file, or the renames in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -181,7 +181,7 @@ def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
 
 
 def _check_support(topology: topology_pb2.Topology, warn: Warn) -> None:
-    """Warn once of features that this release lacks, and of settings without effect."""
+    """Warn once about features that this release lacks, and about settings without effect."""
     owners = [(f"topology '{topology.name}'", config_of(topology))]
     owners += [(f"component '{name}'", config_of(part)) for name, part in components_of(topology).items()]
     for owner, config in owners:
