@@ -1,7 +1,7 @@
 """Exponential backoff, without a clock and without randomness. Pure.
 
 The caller draws the jitter (a number from 0 to 1) so that decisions stay reproducible. Delays double from `initial_s`
-up to `max_s`, for any number of attempts.
+up to `max_s`, however many attempts there are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def backoff_s(attempt: int, *, initial_s: float, max_s: float, jitter: float = 0
 
 
 class Backoff:
-    """A backoff with state: call `next_s()` for each failure, `reset()` after a success."""
+    """A backoff with state: call `next_s()` after each failure and `reset()` after a success."""
 
     __slots__ = ("attempt", "initial_s", "max_s")
 

@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 class MonotonicClock:
-    """The monotonic clock of the machine, which never goes back and ignores changes of the wall time."""
+    """The monotonic clock of the machine, which never goes back and ignores changes to the wall clock."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class MonotonicClock:
 
 
 def boot_s() -> float:
-    """Return the seconds since the boot of this host, including suspended time, which leases count, too."""
+    """Return the seconds since this host booted, including the time while it was suspended, which counts for leases."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -45,8 +45,8 @@ _CONTAINERS = 4
 def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
     """Return the next moment, in monotonic seconds, for work done once per interval; a group shares the moments.
 
-    Processes that wake at the same moment read each other's messages in the same turn; at different moments, each would
-    wake the others. Groups have different moments, so that not all processes of a large host wake at the same time.
+    Processes that wake at the same moment read each other's messages in one turn; at different moments, each would wake
+    the others. Groups have different moments, so that not all processes of a large host wake at the same time.
     With `every` = n, only every n-th moment counts.
     """
     shift = group * _SPREAD % 1.0 * interval_s
@@ -61,7 +61,7 @@ def is_rare(now: float, interval_s: float, group: int = 0, every: int = 1) -> bo
 
 
 def group_of(container: int) -> int:
-    """Return the group of the processes of a container, for `shared_moment`."""
+    """Return the group of a container's processes, for `shared_moment`."""
     return container // _CONTAINERS
 
 
@@ -73,7 +73,7 @@ DRIFT: Final = 30e-6
 
 
 class Offset(Struct, frozen=True):
-    """An offset between two clocks in nanoseconds. A time of this clock plus `offset` is a time of the other clock,
+    """An offset between two clocks in nanoseconds. A time on this clock plus `offset` is the time on the other clock,
     with an error of at most `error`.
     """
 
@@ -81,12 +81,12 @@ class Offset(Struct, frozen=True):
     error: int
 
     def aged(self, age_ns: int) -> Offset:
-        """Return the offset after this time, during which the drift of the clocks has increased its error."""
+        """Return the offset with its error increased by the possible drift of the clocks during this time."""
         return Offset(self.offset, self.error + int(max(0, age_ns) * DRIFT))
 
 
 def offset_of(sent_ns: int, at_ns: int, heard_ns: int) -> Offset:
-    """Compute the offset from one round trip; `at_ns` is the time of the other clock."""
+    """Compute the offset from one round trip; `at_ns` is the time on the other clock."""
     trip = max(0, heard_ns - sent_ns)
     return Offset(at_ns - (sent_ns + trip // 2), trip // 2 + 1)
 
@@ -95,7 +95,7 @@ class ClockFilter:
     """Estimates the offset of another host's monotonic clock from at most `SAMPLES_MAX` round trips.
 
     The other host answers a request with its time, which lies between this host's times of request and answer. The
-    estimate is the middle, with an error of at most half of the round trip. Like NTP's clock filter (RFC 5905), this
+    estimate is the middle, with an error of at most half the round trip. Like NTP's clock filter (RFC 5905), this
     class uses the most precise sample of the last minute; the error of older samples grows, because clocks drift.
     """
 
@@ -110,7 +110,7 @@ class ClockFilter:
         self._samples.append((heard_ns, offset_of(sent_ns, at_ns, heard_ns)))
 
     def best(self, now_ns: int) -> Offset | None:
-        """Return the current estimate; None without a sample in the last minute."""
+        """Return the current estimate; None if there is no sample from the last minute."""
         while self._samples and now_ns - self._samples[0][0] > KEPT_NS:
             self._samples.popleft()
         aged = (offset.aged(now_ns - heard_ns) for heard_ns, offset in self._samples)

@@ -1,4 +1,4 @@
-"""Full disks: detecting them, and a small reserve for the writes that must still succeed."""
+"""Detects full disks, and keeps a small reserve for writes that must still succeed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL_BELOW_BYTES: Final = 256 * 1024
 
 
 def is_full_error(error: OSError) -> bool:
-    """Whether a call failed because the disk or the quota of this user is full."""
+    """Whether a call failed because the disk or this user's quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

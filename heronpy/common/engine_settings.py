@@ -1,4 +1,4 @@
-"""The declaration of settings, and the settings of engines, work units and batch runs; see also `setting_types`."""
+"""Declares settings, and contains those of engines, work units and batch runs; see also `setting_types`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def setting(
     choices: tuple[str, ...] = (),
     absolute: bool = False,
 ) -> Any:
-    """Declare a field of a room with documentation and range (never negative). `absolute`: the value is an absolute
-    path.
+    """Declare a field of a room with its documentation and range, which begins at 0 by default. `absolute`: the value
+    is an absolute path.
     """
     return Described(default, doc, low, high, choices, absolute)
 
@@ -48,7 +48,7 @@ class RoomType(StructMeta):
 
 
 class Room(Struct, frozen=True, metaclass=RoomType):
-    """Base class of the settings of a room."""
+    """Base class for the settings of one room."""
 
     described: ClassVar[dict[str, Described]]
 
@@ -79,7 +79,7 @@ class EngineSettings(Room, frozen=True):
     environment: str = setting(
         "",
         "Wheelhouse made by 'heron env pack', below a folder of heron.engine.shared. Each host installs it once, and"
-        " tasks run in that environment. Empty: tasks run with heron.engine.python as it is.",
+        " tasks run in that environment. Empty: tasks run directly with heron.engine.python.",
     )
     fencing: str = setting(
         "auto",
@@ -128,7 +128,7 @@ class KubernetesSettings(Room, frozen=True):
 
     context: str = setting("", "Context in the kubeconfig; empty: the current context, or a pod's service account.")
     namespace: str = setting("", "Namespace; empty: the context's namespace, or the pod's own namespace.")
-    image: str = setting("", "Image of the containers, with Python and heronpy of this release.")
+    image: str = setting("", "Container image, with Python and this release of heronpy.")
     pod_template: str = setting(
         "", "YAML file with a pod's metadata and spec, to which heronpy adds its own fields; empty: no template."
     )

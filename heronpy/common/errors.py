@@ -17,11 +17,11 @@
         FencedRpcError             because the caller was replaced; also a FencedError
         InvalidRpcError            because the request is invalid
         LateRpcError               because it could not finish in time
-        AnswerError                the answer of the peer cannot be read
+        AnswerError                the peer's answer cannot be read
       DeadlineError                an awaited event did not happen in time
         LostReplyError             the peer ended first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request
-        NoPipelineError            because it has no pipeline of this name
+        NoPipelineError            because it has no pipeline with this name
         MovedLedgerError           because the pipeline has another partition map
         LedgerAwayError            the ledger cannot be reached now; also a RetryableError
           RemovedLedgerError       because the file of the ledger was removed or replaced
@@ -68,7 +68,7 @@ class NoNodeError(StateError):
 
 
 class VersionMismatchError(StateError):
-    """The node was changed since it was read."""
+    """The node has changed since it was read."""
 
 
 class NoSpaceError(StateError):
@@ -139,7 +139,7 @@ class RetryableError(HeronError):
 
 
 class RetryableRpcError(RpcError, RetryableError):
-    """The peer cannot take the request at the moment."""
+    """The peer cannot accept the request at the moment."""
 
 
 class StateAwayError(StateError, RetryableError):
@@ -151,7 +151,7 @@ class LedgerError(HeronError):
 
 
 class NoPipelineError(LedgerError):
-    """The ledger has no pipeline of that name."""
+    """The ledger has no pipeline with that name."""
 
 
 class LedgerAwayError(LedgerError, RetryableError):
@@ -159,7 +159,7 @@ class LedgerAwayError(LedgerError, RetryableError):
 
 
 class MovedLedgerError(LedgerError):
-    """The pipeline has a different partition map than this process uses."""
+    """The pipeline's partition map differs from the map that this process uses."""
 
 
 class RemovedLedgerError(LedgerAwayError):
@@ -171,4 +171,4 @@ class FatalError(HeronError):
 
 
 class GaveUpError(FatalError):
-    """A task gives up because a restart would not help; the topology fails with the error's sentence."""
+    """A task gives up because a restart would not help; the topology fails with the error's message."""

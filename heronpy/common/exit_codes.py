@@ -1,6 +1,6 @@
 """Exit codes of the processes of a topology. Pure.
 
-Executor and scheduler decide from the exit code whether to restart a process.  The `heron` command
+Executor and scheduler use the exit code to decide whether to restart a process.  The `heron` command
 has other exit codes, which the command line documents.
 """
 
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes with which a process ends itself, by reason."""
+    """Exit codes of processes that end themselves, named by reason."""
 
     OK = 0
     FAILURE = 1
@@ -46,7 +46,7 @@ FINISHED = ExitCode.FINISHED
 """The work of the process is complete; it is not restarted."""
 
 REWIND = ExitCode.REWIND
-"""A task ends itself to restart from a checkpoint; the restart is immediate and does not use the budget."""
+"""A task ends itself to restart from a checkpoint; the restart is immediate and does not count against the budget."""
 
 UNAVAILABLE = ExitCode.UNAVAILABLE
 """A required service, such as the state manager, is unreachable; restarts continue until the service is reachable."""
@@ -58,7 +58,7 @@ GAVE_UP = ExitCode.GAVE_UP
 """A task has announced that no later attempt can succeed; it is not restarted, and its topology has failed."""
 
 CHILD_ENDED = ExitCode.CHILD_ENDED
-"""A helper process, such as Spark's JVM, has ended; the process is restarted with a new one."""
+"""A helper process, such as Spark's JVM, has ended; the process is restarted with a new helper."""
 
 TERMINATED = ExitCode.TERMINATED
 """A task exited cleanly after SIGTERM (128 + 15); a preemption, unless the runtime sent the signal."""

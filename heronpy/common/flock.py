@@ -35,7 +35,7 @@ def unlock(descriptor: int) -> None:
 
 @contextmanager
 def locked(file: Path) -> Iterator[int]:
-    """Wait for the lock of a file, and hold it; yields its descriptor."""
+    """Wait for the lock on a file and hold it during a block; yields the descriptor of the file."""
     descriptor = open_lock(file)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -32,7 +32,7 @@ _ALL_USERS: Final = ["0", "0", "4294967295"]
 def make_folders(folder: str | os.PathLike[str]) -> None:
     """Create a folder and each missing parent with mode 0700; existing folders are not changed.
 
-    Raises FileExistsError if a file has the name, or another OSError of the file system.
+    Raises FileExistsError if a file has this name, or another OSError from the file system.
     """
     path = Path(folder)
     try:
@@ -57,7 +57,7 @@ def _make_folder(path: Path) -> None:
 
 
 def make_output(folder: str | os.PathLike[str]) -> None:
-    """Create a folder, with its parents, that users read with other programs; the modes follow the umask."""
+    """Create a folder and its parents for output that other programs read; the modes follow the umask."""
     Path(folder).mkdir(parents=True, exist_ok=True)
 
 
@@ -67,7 +67,7 @@ def open_private(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def write_private_text(path: str | os.PathLike[str], text: str) -> None:
-    """Replace the content of a small file that only its owner reads; UTF-8."""
+    """Replace the content of a small file with UTF-8 text that only the owner can read."""
     with open(open_private(path, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -75,7 +75,7 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
     """Write a file atomically; other users can never read it.
 
-    A file that is not `durable` would be rewritten after a crash of the machine, so it is not synced to disk.
+    Without `durable`, the file is not synced to disk: for files that are written again after a machine crash.
     """
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
@@ -93,7 +93,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True
 
 
 def sync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file, or the renames in a folder, to disk."""
+    """Sync a file, or the renames in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -239,7 +239,7 @@ def _quoted(path: Path) -> str:
 def absolute(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path, with `~` expanded and without `..`.
 
-    A path that contains `..` is resolved as the system does it: the parent of a link is the parent of its
+    A path that contains `..` is resolved as the system resolves it: the parent of a link is the parent of its
     target. Other links are kept, because users know a folder by the name that they have used.
     """
     given = Path(path).expanduser().absolute()

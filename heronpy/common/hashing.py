@@ -2,13 +2,13 @@
 
 Fields grouping and key groups depend on this hash: two values that Python considers equal must reach the same
 task. So the hash is canonical over *values*, not over representations: `a == b` implies
-`stable_hash(a) == stable_hash(b)` for every type with a rule below, also inside containers. The
+`stable_hash(a) == stable_hash(b)` for every type with a rule below, even inside containers. The
 builtin `hash()` is never used, because it is salted per process.
 
 Rules: numbers of all types by their mathematical value (every NaN alike); text; bytes and
-bytearray; None; tuples (with named tuples); lists; mappings and sets without regard to order; enums by class and name,
-or by their value if they equal their value; data classes by class and compared fields; dates, times (aware ones by
-their instant), durations; UUIDs; ranges; arrays; deques. A class may define `__stable_key__()` that returns a value
+bytearray; None; tuples, including named tuples; lists; mappings and sets without regard to order; enums by class and
+name, or by their value if they equal their value; data classes by class and compared fields; dates, times (aware ones
+by their instant), durations; UUIDs; ranges; arrays; deques. A class may define `__stable_key__()` that returns a value
 with a rule. Any other type is hashed by its pickled bytes, and warned about once, because equal values may pickle
 differently.
 
@@ -412,7 +412,7 @@ def _find_rule(kind: type) -> Rule:
 
 
 def _compares_by_fields(kind: type) -> bool:
-    """Whether the equality of a data class is the generated one, or identity."""
+    """Whether a data class has the generated equality or identity, not an equality that the user has written."""
     equality: object = kind.__eq__
     if equality is object.__eq__:
         return True

@@ -1,4 +1,4 @@
-"""Identifies this host, so that files of one host are not mistaken for files of another host."""
+"""Identifies this host, so that files from one host are not mistaken for files from another host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Host(Struct, frozen=True):
     """Digest of the id of this boot; "" if the id is hidden."""
 
     def is_same(self, other: Host) -> bool:
-        """Whether both are the same host, possibly rebooted in between. Containers of one kernel are one host."""
+        """Whether both are the same host, possibly rebooted in between. Containers that share a kernel are one host."""
         if self.boot and self.boot == other.boot:
             return True
         return bool(self.machine) and (self.machine, self.name) == (other.machine, other.name)
@@ -72,7 +72,7 @@ class Life(Enum):
 
     LIVES = "lives"
     ENDED = "ended"
-    #: The host of the process was rebooted since.
+    #: The host of the process has been rebooted since then.
     REBOOTED = "rebooted"
     #: The process belongs to another host or to another namespace of process ids.
     UNKNOWN = "unknown"
@@ -85,18 +85,18 @@ class KnownProcess(Struct, frozen=True):
     started: int
     """Start time in clock ticks since the boot."""
     namespace: int
-    """Process id."""
+    """Namespace of the process id; see `pid_namespace`."""
     host: str
     """The host in the format of `Host.to_text`."""
 
     @classmethod
     def of(cls, pid: int) -> KnownProcess:
-        """Identify a process of this host."""
+        """Identify a process on this host."""
         return cls(pid, started_at(pid), pid_namespace(), this_host().to_text())
 
     @property
     def host_name(self) -> str:
-        """Name of the host for people; "" if unknown."""
+        """The host name to show to users; "" if unknown."""
         host = Host.from_text(self.host)
         return host.name if host is not None else ""
 

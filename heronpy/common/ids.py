@@ -1,4 +1,4 @@
-"""The names of processes, containers and tasks, and epochs. Pure.
+"""Names and epochs of processes, containers and tasks. Pure.
 
 Every process derives the same name from the same numbers, so names are never sent. A name chosen by a user becomes part
 of file names, of state paths, and of commands that people paste. `topology_name_problem` and `part_name_problem` are
@@ -27,27 +27,27 @@ _PART = re.compile(r"\w[\w.:@%+=,-]*")
 
 
 def stmgr_id(container: int) -> str:
-    """The name of the stream manager of a container."""
+    """Return the name of a container's stream manager."""
     return f"stmgr-{container}"
 
 
 def executor_id(container: int) -> str:
-    """The name of the executor of a container."""
+    """Return the name of a container's executor."""
     return f"executor-{container}"
 
 
 def container_of(name: str) -> int:
-    """The number of a container from the name of its executor."""
+    """Return the number of the container whose executor has this name."""
     return int(name.rpartition("-")[2])
 
 
 def bootstrap_id(container: int) -> str:
-    """The name of the first process of a container on another host, which starts its executor."""
+    """Return the name of a container's first process on another host, which starts the executor."""
     return f"bootstrap-{container}"
 
 
 def instance_id(container: int, component: str, task: int) -> str:
-    """The name of an instance, in Heron's format."""
+    """Return the name of an instance, in Heron's format."""
     return f"container_{container}_{component}_{task}"
 
 
@@ -85,7 +85,7 @@ def is_called(name: str, word: str) -> bool:
 
 
 def child_epoch(container_epoch: int, start: int) -> Epoch:
-    """Compute the epoch of a process, which grows with each start and with each container's epoch."""
+    """Compute a process's epoch, which grows with each start and with each epoch of the container."""
     if not 0 <= start < 1 << _STARTS_BITS:
         raise ValueError(f"start number {start} does not fit into an epoch; it must be below {1 << _STARTS_BITS}")
     return Epoch((container_epoch << _STARTS_BITS) | start)
@@ -102,7 +102,7 @@ def incarnation_of(epoch: int, bits: int) -> int:
 
 
 def container_epoch_of(epoch: int) -> int:
-    """Return the container's epoch that a process's epoch contains."""
+    """Return the epoch of the container from the epoch of one of its processes."""
     return epoch >> _STARTS_BITS
 
 
@@ -112,7 +112,7 @@ def is_first_start(epoch: int, container_epoch: int) -> bool:
 
 
 def short_hash(text: str) -> str:
-    """Return twelve hex digits that stand for a long name where the length of paths is limited."""
+    """Return twelve hex digits that replace a long name where the length of a path is limited."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -118,7 +118,7 @@ class RotatingLog:
         return written
 
     def _open(self) -> None:
-        """Open the file at `path`, again if it was removed or replaced."""
+        """Open the file at `path` if it is not open, or if it was removed or replaced since it was opened."""
         if self._descriptor >= 0:
             try:
                 status = os.stat(self.path, follow_symlinks=False)
@@ -156,7 +156,7 @@ class RotatingLog:
 
 
 def rotate(path: str | os.PathLike[str], files_max: int) -> None:
-    """Make `path` free for a new file: it becomes path.1, path.1 becomes path.2, and so on.
+    """Free `path` for a new file: `path` becomes path.1, path.1 becomes path.2, and so on.
 
     At most `files_max` files will exist, including the new file. Raises OSError if a file cannot be renamed.
     """
@@ -170,7 +170,7 @@ def rotate(path: str | os.PathLike[str], files_max: int) -> None:
 
 
 def divide_logs(directory: str | os.PathLike[str], when: float, message: str) -> None:
-    """End every nonempty log of the directory with this record, because later records belong to another topology.
+    """End every nonempty log in the directory with this record, because later records belong to another topology.
 
     A log that already ends with such a record is not changed. Logs that cannot be written are skipped.
     """
@@ -223,7 +223,7 @@ def read_logs(
     path = Path(directory) / f"{process}.log"
     if not follow and not _files(path):
         known = ", ".join(log_processes(directory)) or "none"
-        raise ConfigError(f"there is no log of {process!r} in {directory}; there are: {known}")
+        raise ConfigError(f"there is no log of {process!r} in {directory}; known logs: {known}")
     shown = level_filter(level)
     for record in _records(_lines(path, follow, stop or (lambda: False), poll_s), process):
         if since is not None and record.when < since:
@@ -254,7 +254,7 @@ def last_logs(
 
 
 def _tail(path: Path, size: int) -> tuple[list[str], bool]:
-    """Return the lines of the last `size` bytes from the first record on, and whether they are the whole log."""
+    """Return the lines in the last `size` bytes, from the first record on, and whether these are the whole log."""
     parts: list[bytes] = []
     known: set[tuple[int, int]] = set()
     # Read the newest file first: a file that is rotated in between is read twice, and no file is missed.
@@ -387,7 +387,7 @@ def _after(files: list[_File], descriptor: int) -> list[_File]:
 
 
 def _opened(files: list[_File]) -> int | None:
-    """Open the first file that can be opened; returns -1 if there are none, None if a rotation has moved the file."""
+    """Open the first file that can be opened; returns -1 if there is none, None if a rotation has moved the file."""
     for identity, _, file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -404,7 +404,7 @@ def _opened(files: list[_File]) -> int | None:
 
 
 def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[bytes | None]:
-    """Yield bytes across files, in order, and None after all available bytes."""
+    """Yield the bytes of all files in order, and None whenever all available bytes were read."""
     files = _files(path)
     newest = files[-1][0] if files and not follow else None
     descriptor = _open_next(path, -1)

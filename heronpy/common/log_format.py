@@ -23,7 +23,7 @@ from msgspec import Struct
 CONTINUATION: Final = "  | "
 RAW: Final = "raw | "
 RAW_LOGGER: Final = "raw"
-#: Logger of the record that separates the logs of two topologies of one name.
+#: Logger of the record that separates the logs of two topologies with the same name.
 DIVIDER_LOGGER: Final = "heron.submit"
 MESSAGE_MAX: Final = 256 * 1024
 _WORD_MAX: Final = 300
@@ -60,7 +60,7 @@ def _visible(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def word(text: str, closing: str = "") -> str:
-    """Convert a name to one word without the closing character, for the head of a record."""
+    """Convert a name to one word without `closing`, for the head of a record."""
     kept = _SPACE.sub("_", escape(text[:_WORD_MAX]))
     return (kept.replace(closing, "_") if closing else kept) or "-"
 

@@ -73,7 +73,7 @@ class Separator:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Line]:
-        """Add data; returns the lines that it completes."""
+        """Add data, and return the lines that are now complete."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         found = [line for part in whole for line in self._lines(part)]
         while len(self._rest) > self._limit_of(self._rest):

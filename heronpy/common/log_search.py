@@ -75,7 +75,7 @@ def _folded(data: bytes) -> bytes:
 def search_back(
     descriptor: int, text: bytes, until: int, hits_max: int, context: int, ignore_case: bool = False
 ) -> Found:
-    """Search the text that ends at `until`, newest lines first."""
+    """Search the file before offset `until`, newest lines first."""
     places, left, searched = _places(descriptor, text, until, min(hits_max, HITS_MAX), ignore_case)
     hits: list[Hit] = []
     given = 0

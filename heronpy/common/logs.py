@@ -1,7 +1,7 @@
 """Logs of a process: records and prints go to its stdout in one format.
 
-The executor copies stdout into files (see `log_files`), and `log_format` defines the format. Both can be imported from
-here. Invariants: Writing a log never raises into the caller. Buffers are bounded. Each printed line becomes one record.
+The executor copies stdout into files (see `log_files`), and `log_format` defines the format; this module exports both.
+Invariants: Logging never raises an exception in the caller. Buffers are bounded. Each printed line becomes one record.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _DescriptorHandler(logging.Handler):
 def setup(process: str, level: str = "INFO", descriptor: int = 1) -> None:
     """Send all logging of this process to its stdout in heronpy's format.
 
-    The call replaces the previous setup, so a forked child can repeat it with its own name.
+    The call replaces the previous setup, so a forked child can call it again with its own name.
     """
     if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
         raise ConfigError(f"unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL")

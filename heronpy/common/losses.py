@@ -1,7 +1,7 @@
 """Texts about the number of tuples missing from the result of a topology, for all views. Pure.
 
-A number has no prefix if each tuple was counted, the prefix `about` if some tuples are estimated, and `at least` if the
-number is a lower bound. Without a bound, the text is `an unknown number`, which may be 0.
+A number has no prefix if each tuple was counted, the prefix `about` if some counts are estimated, and `at least` if the
+number is a lower bound. Without any bound, the text is `an unknown number`, which may be 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WITH_LOSSES: Final = " WITH LOSSES"
 
 
 class Missing(Protocol):
-    """The totals of a topology about losses, with the fields of `TupleTotals`."""
+    """The totals that describe a topology's losses, named as in `TupleTotals`."""
 
     @property
     def dead_letters(self) -> int: ...
@@ -87,5 +87,5 @@ def letters_estimated(totals: Missing) -> bool:
 
 
 def about_letters(totals: Missing) -> str:
-    """Return the prefix of the number of dead letters; empty if the number is exact."""
+    """Return the prefix for the number of dead letters; empty if the number is exact."""
     return "about " if letters_estimated(totals) else "at least " if totals.letters_at_least else ""

@@ -1,4 +1,4 @@
-"""The known name that was probably meant, for error messages. Pure."""
+"""Finds the known name that was probably meant, for error messages. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """Return the known name most similar to `name`, or None if no name is close.
 
     `least` is the minimum similarity from 0 to 1, as `difflib.SequenceMatcher.ratio` computes it. Equal leading parts
-    of dotted names are ignored, so the other parts must be similar.
+    of dotted names are ignored, so the remaining parts must be similar.
     """
     import difflib  # imported here, because every process imports this module, but few need difflib
 

@@ -1,7 +1,7 @@
 """Removes secrets from data that is shown or packed for other people. Pure.
 
 A value is secret if its name suggests it (password, token, key, ...). In text, these parts are secret, too: the word
-after such a name, the user and password of an address, and words in the form of well-known kinds of keys. This filter
+after such a name, the user and password in an address, and words that look like well-known kinds of keys. This filter
 is a last resort: it cannot detect a secret that looks like an ordinary word.
 """
 
@@ -46,7 +46,7 @@ _IN_TEXT: Final = (
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of a setting of this name must not be shown."""
+    """Whether the value of a setting with this name must not be shown."""
     return bool(_NAME.search(name)) and not _HARMLESS.search(name)
 
 

@@ -1,7 +1,7 @@
 """Every setting of every room, in one frozen struct per room: the only place where defaults are defined. Pure.
 
 A field contains its documentation and range, so that parsing, the commented files in conf/, the documentation and
-`heron config show` all read the same source. Invariants: every default is in its own range, and the defaults satisfy
+`heron config show` all read the same source. Invariants: each default is in the field's range, and the defaults satisfy
 `ORDERED`; the name of a field with a unit ends in this unit (`_bytes`, `_s`, `_ms`, `_us`).
 """
 
@@ -72,7 +72,7 @@ class StmgrSettings(Room, frozen=True):
 
 
 class InstanceSettings(Room, frozen=True):
-    """The instance: one process per task. Components may override these in their own config."""
+    """The instance: one process per task. Components may override these settings in their configuration."""
 
     profile: str = _setting(
         "balanced",
@@ -134,13 +134,13 @@ class InstanceSettings(Room, frozen=True):
     )
     poison_tries: int = _setting(
         3,
-        "A tuple whose processing raised, hung or crashed the task this many times goes to the dead letters"
+        "A tuple whose processing has raised, hung or crashed the task this many times goes to the dead letters"
         " instead of being retried; 0 retries forever and writes no dead letters. Killing the task does not count,"
         " and the count is reset when a tuple with the same values succeeds.",
         high=1000,
     )
     dead_letters_max_bytes: int = _setting(
-        16 * MB, "Size of the dead letters kept per task; the oldest are dropped.", low=64 * KB
+        16 * MB, "Maximum size of a task's dead letters; the oldest are dropped.", low=64 * KB
     )
     async_concurrency: int = _setting(
         64,
@@ -151,11 +151,11 @@ class InstanceSettings(Room, frozen=True):
     route_memo_keys: int = _setting(
         200_000, "Number of keys whose destination the fields grouping caches; 0 disables the cache."
     )
-    allow_pickle: bool = _setting(True, "Allow values other than plain scalars; if false, emitting one is an error.")
+    allow_pickle: bool = _setting(True, "Allow values other than plain scalars; if false, emitting them is an error.")
     ack_timeout_buckets: int = _setting(10, "Number of checks for expired tuples within one message timeout.", low=1)
     memory_limit_bytes: int = _setting(0, "Address space that the process may use (RLIMIT_AS); 0 means no limit.")
     memory_soft_limit_bytes: int = _setting(
-        0, "A task whose resident memory exceeds this is restarted as out of memory; 0 means no limit."
+        0, "A task with more resident memory counts as out of memory and is restarted; 0 means no limit."
     )
     force_exit_s: float = _setting(2.0, "Time for user code to clean up before the process exits anyway.")
 
@@ -172,7 +172,9 @@ class TmasterSettings(Room, frozen=True):
     metrics_bucket_s: float = _setting(10.0, "Time resolution of the kept metrics.", low=0.1)
     exceptions_max: int = _setting(256, "Maximum number of exceptions of user code kept for display.", low=1)
     drain_timeout_s: float = _setting(30.0, "An update waits this long for removed tasks to empty their queues.")
-    standbys: int = _setting(0, "Standby topology masters, which take over when the active one dies or hangs.", high=16)
+    standbys: int = _setting(
+        0, "Number of standby topology masters; one of them takes over when the active one dies or hangs.", high=16
+    )
     takeover_s: float = _setting(
         5.0, "A standby takes over when the topology master has not answered for this long.", low=0.1
     )
@@ -187,7 +189,7 @@ class ExecutorSettings(Room, frozen=True):
     restart_backoff_s: float = _setting(0.05, "Pause before the first restart of a process.")
     restart_backoff_max_s: float = _setting(60.0, "Longest pause before a restart.")
     restart_budget: int = _setting(
-        10, "Restarts of a process for the same reason within restart_window_s before the process is given up."
+        10, "Number of restarts of a process, for one reason in restart_window_s, before the process is given up."
     )
     restart_budgets: dict[str, Any] = _setting(
         {},
@@ -204,8 +206,8 @@ class ExecutorSettings(Room, frozen=True):
     stop_grace_s: float = _setting(2.0, "Time for a process to stop before it is killed.")
     control_groups: bool = _setting(
         True,
-        "On one machine, use Linux control groups to limit each container to the CPU and memory that the topology asks"
-        " for. Where control groups cannot be written, nothing is limited, and `heron status` says why. An engine"
+        "On one machine, use Linux control groups to limit each container to the CPU and memory that the topology"
+        " requests. Where control groups cannot be written, nothing is limited, and `heron status` says why. An engine"
         " enforces its own limits.",
     )
     metrics_port: int = _setting(
@@ -232,7 +234,9 @@ class SchedulerSettings(Room, frozen=True):
     """The local scheduler: starts and restarts the containers of a topology."""
 
     container_restart_backoff_s: float = _setting(0.2, "Pause before the first restart of a container.")
-    container_restart_budget: int = _setting(10, "Restarts of a container within the window before it is given up.")
+    container_restart_budget: int = _setting(
+        10, "Number of restarts of a container, in container_restart_window_s, before the container is given up."
+    )
     container_restart_window_s: float = _setting(
         300.0, "Length of the window in which container restarts are counted.", low=1
     )
@@ -259,7 +263,7 @@ class StatemgrSettings(Room, frozen=True):
     auth_file: str = _setting(
         "",
         "ZooKeeper only. A file with one line user:password, readable by its owner only; the state"
-        " is then open to this user only. Empty means open to everyone who can connect.",
+        " is then open to this user only. Empty: everyone who can connect may use the state.",
     )
 
 
@@ -269,7 +273,7 @@ class PackingSettings(Room, frozen=True):
     algorithm: str = _setting(
         "balanced",
         "Algorithm that distributes tasks over containers. With balanced, the numbers of tasks of any two containers"
-        " differ by at most one, in total and for each component, also after an update.",
+        " differ by at most one, in total and for each component, even after an update.",
         choices=(
             "balanced",
             "round_robin",
@@ -307,7 +311,7 @@ class SparkSettings(Room, frozen=True):
     )
     batch_rows: int = _setting(10_000, "A micro-batch is committed when it has this many rows.", low=1)
     batch_bytes: int = _setting(16 * MB, "A micro-batch is committed when its rows have about this many bytes.", low=1)
-    batch_interval_s: float = _setting(1.0, "A micro-batch is committed at this age at the latest.", low=0.001)
+    batch_interval_s: float = _setting(1.0, "Maximum age of a micro-batch before it is committed.", low=0.001)
     batch_bytes_max: int = _setting(
         32 * MB,
         "While two batches of a sink task wait for Spark, the next batch grows up to about this many bytes and 16 times"
@@ -322,7 +326,7 @@ class SparkSettings(Room, frozen=True):
         low=1,
         high=64,
     )
-    max_retries: int = _setting(3, "Retries of a micro-batch after its first attempt failed.")
+    max_retries: int = _setting(3, "Number of retries of a micro-batch after its first attempt has failed.")
     handover: str = _setting(
         "",
         "Place where micro-batches wait for Spark if sinks and driver are on different hosts: a folder that all hosts"
@@ -340,15 +344,15 @@ class SparkSettings(Room, frozen=True):
 
 
 class CheckpointSettings(Room, frozen=True):
-    """Checkpoints of EFFECTIVELY_ONCE topologies: their intervals, their store, and their restore."""
+    """Checkpoints of EFFECTIVELY_ONCE topologies: interval, store and restore."""
 
     interval_s: float = _setting(
         10.0,
-        "Time between the starts of two checkpoints; topology.stateful.checkpoint.interval.seconds sets it as well.",
+        "Time between the starts of two checkpoints; topology.stateful.checkpoint.interval.seconds sets it, too.",
         low=0.05,
     )
     interval_min_s: float = _setting(
-        0.1, "Minimum of interval_s for all topologies, which protects the other users of the store."
+        0.1, "Minimum for interval_s of all topologies, which protects the other users of the store."
     )
     min_pause_s: float = _setting(0.0, "Shortest time between the end of one checkpoint and the start of the next.")
     timeout_s: float = _setting(60.0, "A checkpoint that takes longer is aborted and counted.", low=0.1)
@@ -383,19 +387,23 @@ class CheckpointSettings(Room, frozen=True):
     store_policy: str = _setting(
         "least_used",
         "Rule that chooses the store of a new topology: least_used takes the store with the fewest topologies, hash"
-        " hashes the topology's id (both respect the weights), most_free takes the store with the most free space.",
+        " hashes the topology's id (both respect the weights), and most_free takes the store with the most free space.",
         choices=("least_used", "hash", "most_free"),
     )
     store_writers: int = _setting(
-        0, "State files that this host writes to a store at the same time; 0 means no limit.", high=10_000
+        0, "Maximum number of state files that this host writes to a store at the same time; 0: no limit.", high=10_000
     )
-    store_rate_bytes: int = _setting(0, "Bytes of state per second that this host writes to a store; 0 means no limit.")
+    store_rate_bytes: int = _setting(
+        0, "Maximum number of bytes of state that this host writes to a store per second; 0 means no limit."
+    )
     replica: str = _setting(
         "",
         "Folder or URL to which a separate process copies complete checkpoints; empty disables copying.",
     )
-    replica_rate_bytes: int = _setting(0, "Bytes per second copied to the replica; 0 means no limit.")
-    replica_threads: int = _setting(4, "Files copied to the replica at the same time.", low=1, high=64)
+    replica_rate_bytes: int = _setting(0, "Maximum number of bytes copied to the replica per second; 0: no limit.")
+    replica_threads: int = _setting(
+        4, "Maximum number of files copied to the replica at the same time.", low=1, high=64
+    )
     spool_bytes_max: int = _setting(
         256 * MB,
         "Maximum size of a task's state that may wait on its host for the upload to an object store; beyond this size"
@@ -418,9 +426,8 @@ class CheckpointSettings(Room, frozen=True):
     )
     restore_budget: int = _setting(
         20,
-        "Number of restores after which the topology counts as failed: restores because of lost frames, within"
-        " restore_window_s and without a complete checkpoint in between. Restores after the end of a process do not"
-        " count.",
+        "Number of restores after which the topology counts as failed. Only restores because of lost frames count, and"
+        " only within restore_window_s and without a complete checkpoint in between.",
     )
     restore_window_s: float = _setting(300.0, "Restores older than this no longer count.", low=1)
 
@@ -431,13 +438,13 @@ class MetricsSettings(Room, frozen=True):
     export_interval_s: float = _setting(
         1.0, "Interval at which a process exports its metrics; up to 9 s while the process is idle.", low=0.05
     )
-    sink_interval_s: float = _setting(60.0, "Interval at which an executor gives all metrics to its sinks.", low=0.5)
+    sink_interval_s: float = _setting(60.0, "Interval at which an executor sends all metrics to its sinks.", low=0.5)
     file_sink: bool = _setting(
         False, "Each executor appends metrics as JSON lines to metrics/executor-<c>.jsonl in the working folder."
     )
     file_sink_max_bytes: int = _setting(16 * MB, "A file of the file sink is rotated at this size.", low=64 * KB)
     file_sink_files_max: int = _setting(
-        5, "Files of the file sink that are kept per executor, including the current one.", low=1, high=1000
+        5, "Number of files that the file sink keeps per executor, including the current file.", low=1, high=1000
     )
     graphite_host: str = _setting(
         "", "Host to which each executor sends metrics as Graphite's plain text over TCP; empty: no metrics are sent."
@@ -469,7 +476,7 @@ class LoggingSettings(Room, frozen=True):
     file_max_bytes: int = _setting(100 * MB, "A log file of this size is rotated.", low=4 * KB)
     files_max: int = _setting(
         5,
-        "Files kept per process, including the current one; the oldest is deleted.",
+        "Number of log files kept per process, including the current file; the oldest is deleted.",
         low=1,
         high=1000,
     )
@@ -530,7 +537,7 @@ ROOMS: Final[Mapping[str, type[Room]]] = {
     "kubernetes": KubernetesSettings,
     "spark_engine": SparkEngineSettings,
 }
-"""Room name to the struct of its settings."""
+"""Map from room name to the struct of the room's settings."""
 
 ROOM_OF: Final[Mapping[type, str]] = {kind: room for room, kind in ROOMS.items()}
 
@@ -554,10 +561,10 @@ PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
     "latency": {"linger_max_us": 0.0, "spout_idle_min_us": 50.0},
     "thrift": {"linger_max_us": 10_000.0, "spout_idle_min_us": 5_000.0},
 }
-"""Profile to the defaults of `InstanceSettings` that it changes."""
+"""Map from profile to the defaults of `InstanceSettings` that the profile changes."""
 
 ALIASES: Final[Mapping[str, str]] = {"topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"}
-"""Key of Apache Heron to the key of the setting that it sets in heronpy."""
+"""Map from a key of Apache Heron to the key of the setting that it sets in heronpy."""
 
 OPERATORS_KEYS: Final = frozenset(
     {"heron.checkpoint.interval_min_s", "heron.security.network", "heron.security.port_range"}

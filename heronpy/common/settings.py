@@ -54,7 +54,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The key outside the room's YAML file."""
+        """The full key, which is used outside the room's YAML file."""
         return f"heron.{self.room}.{self.name}"
 
     @property
@@ -94,11 +94,11 @@ class Resolved(Struct, frozen=True):
     """All settings of one topology, ready for its launch file."""
 
     settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Room to field to value."""
+    """Map from room to field to value."""
     origins: dict[str, str] = field(default_factory=dict)
-    """`room.field`, or `instance.field@component`, to the origin of the value."""
+    """Map from `room.field`, or `instance.field@component`, to the origin of the value."""
     component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Component to the fields of room `instance` that it overrides."""
+    """Map from component to the fields of room `instance` that the component overrides."""
     ignored: list[str] = field(default_factory=list)
     """A sentence for each key or file that has no effect."""
 
@@ -198,7 +198,7 @@ def resolve(
 ) -> Resolved:
     """Merge all layers into the settings of one topology, checking each value on the way.
 
-    `given_in` maps overrides from other places than the command line to their origins.
+    `given_in` maps overrides that are not from the command line to their origins.
     With `lenient`, an invalid key or value is left out and reported in `ignored`, for commands that must work
     with any configuration.
     """
@@ -246,7 +246,7 @@ def _apply_profiles(result: Resolved) -> None:
 
 
 def prefer(result: Resolved, component: str, profile: str, name: str, why: str) -> None:
-    """Give a component another profile's default for one setting, unless the user has chosen profile or value.
+    """Give a component another profile's default for one setting, unless the user has chosen a profile or value.
 
     `why` is shown as the origin of the value.
     """
@@ -433,7 +433,7 @@ def _conf_files(cluster: str, conf_dirs: Sequence[Path]) -> Iterator[Path]:
 
 
 def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[Any, int]]:
-    """Read one YAML file as field to value and line; returns an empty map if the file is left out."""
+    """Read one YAML file as a map from field to value and line, which is empty if the file is left out."""
     try:
         if file.stem in ROOMS:
             return read_yaml(file)
@@ -449,9 +449,7 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
 
 
 def read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
-    """Read a file as key to value and line. Raises ConfigError with file and line unless it is a map of `key:
-    value`.
-    """
+    """Map each key in a file to value and line. Raises ConfigError, with file and line, unless the file is a map."""
     try:
         with open(file, "rb") as opened:
             content = opened.read(_YAML_MAX_BYTES + 1)

@@ -13,7 +13,7 @@ UP_STATES: Final = frozenset(
 )
 #: Seconds for which a queue must be full to show that its task is slow.
 BRIEF_S: Final = 0.1
-#: Phase of the start to the field of StartTimes with its end, and a description.
+#: Map from phase of the start to the field of StartTimes with its end, and a description.
 START_PHASES = {
     "package": ("packaged_at", "the program is loaded, planned and packed"),
     "launch": ("launched_at", "scheduler, containers and topology master start"),
@@ -29,7 +29,7 @@ def lifecycle_name(lifecycle: control_pb2.Lifecycle) -> str:
 
 
 def task_name(task: control_pb2.TaskStatus) -> str:
-    """Return the name of a task for users, which is its instance id if it has one."""
+    """Return the task name to show to users, which is its instance id if it has one."""
     return task.instance_id or f"{task.component} (task {task.task_id})"
 
 
@@ -44,7 +44,7 @@ def process_state_name(state: control_pb2.ProcessState) -> str:
 
 
 def culprit_name(culprit: control_pb2.Culprit) -> str:
-    """Return the name of the task, or of the link between stream managers, that holds the topology back."""
+    """Return the name of the task, or of the link between stream managers, that slows the topology down."""
     return culprit.instance_id or culprit.component or f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'}"
 
 
@@ -59,7 +59,7 @@ def has_failed(status: control_pb2.StatusReply) -> bool:
 
 
 def start_phases(start: control_pb2.StartTimes) -> dict[str, float]:
-    """Return the seconds of each finished phase, in order. They may be negative if the clocks of two hosts differ."""
+    """Return how long each finished phase took in seconds; may be negative if the clocks of two hosts differ."""
     found: dict[str, float] = {}
     before = start.begun_at
     for name, (field, _) in START_PHASES.items():

@@ -31,7 +31,7 @@ TOPOLOGY_TICK_TUPLE_FREQ_SECS: Final = "topology.tick.tuple.freq.secs"
 #: Key in the configuration of a spout that has no output on purpose, because its work is a side effect.
 NO_OUTPUTS: Final = "spout.no.outputs"
 
-#: Key in the configuration of the spouts of a topology that works on a batch run; the value is the folder of the run.
+#: Key in the configuration of the spouts of a topology in a batch run; the value is the folder of the run.
 BATCH_RUN: Final = "batch.run"
 
 #: Key in the configuration of a spout that only supports ATLEAST_ONCE; the value is the reason, as a clause.
@@ -45,7 +45,7 @@ SAMPLE: Final = "sample"
 
 
 class KeyKind(enum.Enum):
-    """The type of value of a known key."""
+    """The type of a known key's value."""
 
     TEXT = "text"
     BOOL = "true or false"
@@ -102,7 +102,7 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "topology.container.disk": "topology.container.disk.requested",
     "topology.container.max.instances": "topology.container.max.num.instances",
 }
-"""Keys of topologies that are other names of a key."""
+"""Topology keys that are other names for a key."""
 
 TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(f"topology.{name}" for name in _TOPOLOGY.split()) | set(OTHER_NAMES)
 """Keys of a topology's configuration that only Apache Heron uses."""
@@ -182,6 +182,6 @@ def is_system_key(key: str) -> bool:
 
 
 def without_effect(key: str, origin: str) -> str:
-    """The warning about a `heron.*` key of Apache Heron."""
+    """Return the warning about a `heron.*` key of Apache Heron."""
     instead = f"; {_INSTEAD[key]} replaces it" if key in _INSTEAD else ""
     return f"{origin}: {key} is a key of Apache Heron and has no effect here{instead}"

@@ -84,7 +84,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
+    """Format a duration in seconds: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
     if math.isnan(seconds):
         return "unknown"
     if math.isinf(seconds):
@@ -133,7 +133,7 @@ def is_installed(file: str) -> bool:
 
 
 def line_of(frames: Sequence[tuple[str, int, str]], is_foreign: Callable[[str], bool] = is_installed) -> str:
-    """Describe the innermost line of the user's code and the library function that it calls; "" without frames.
+    """Describe the innermost line of the user's code and the library function that it calls; "" if there are no frames.
 
     A frame is (file, line, function), innermost first.
     """

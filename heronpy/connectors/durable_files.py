@@ -28,7 +28,7 @@ class UntilDone(Protocol):
 
 
 def safe_name(name: str) -> str:
-    """Return the name of a component as a file name; a name with special characters is simplified and gets a hash."""
+    """Return a component's name as a valid file name; a name with special characters is simplified and gets a hash."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if plain == name and not name.startswith((".", "_")):
         return name
@@ -36,7 +36,7 @@ def safe_name(name: str) -> str:
 
 
 def run_token(topology_id: str) -> str:
-    """Return an id that is unique to a submission of a topology, for the names of its output."""
+    """Return an id that is unique to a submission of a topology, for the names of the topology's output files."""
     return hashlib.sha256(topology_id.encode()).hexdigest()[:8]
 
 

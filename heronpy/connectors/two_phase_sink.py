@@ -1,4 +1,4 @@
-"""The base of sinks that prepare output at each checkpoint, and publish it when the checkpoint is complete."""
+"""Base class for sinks that prepare output at each checkpoint, and publish it when the checkpoint is complete."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TaskIdentity(Struct, frozen=True):
 
 
 def identity_of(config: dict[str, Any], context: TopologyContext) -> TaskIdentity:
-    """Return the identity of the task of this context."""
+    """Return the identity of this context's task."""
     component, task = context.get_component_id(), context.get_task_id()
     mode = str(config.get(TOPOLOGY_RELIABILITY_MODE) or TopologyReliabilityMode.ATMOST_ONCE).upper()
     return TaskIdentity(
@@ -97,7 +97,6 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define take_over(prepared, checkpoint)")
 
     def init_state(self, state: Any) -> None:
-        """Keep the state."""
         self._state = state
 
     def pre_restore(self, checkpoint_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The output of a sink in a batch run: attempts stage rows, and the end of the run publishes all rows once.
+"""The output of a sink in a batch run: attempts stage rows, and all rows are published once, when the run ends.
 
 A sink class that supports this defines `unit_output(component, config)`, a class method that returns a `UnitOutput`.
 """
@@ -31,7 +31,7 @@ def prefix_of(component: str) -> str:
 
 
 class SinkWriter(ABC):
-    """Writes a sink's rows of one attempt."""
+    """Writes a sink's rows in one attempt."""
 
     @abstractmethod
     def batch(self, batch: Batch) -> dict[int, str]:
@@ -43,7 +43,7 @@ class SinkWriter(ABC):
 
 
 class StagedRows(ABC):
-    """The rows of one sink of a batch run, until the end of the run."""
+    """The rows of one sink in a batch run, until the run ends."""
 
     #: Whether Spark gets the rows at the end. Any other sink publishes its rows itself: see `UnitOutput`.
     for_spark = False
@@ -53,7 +53,7 @@ class StagedRows(ABC):
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:
-        """Return a writer of files in `stage` whose names begin with `self.prefix`; without rows, no file is left."""
+        """Return a writer of files in `stage` whose names begin with `self.prefix`; no rows, no file."""
 
     @property
     def prefix(self) -> str:
@@ -69,7 +69,7 @@ class StagedRows(ABC):
 
 
 class UnitOutput(StagedRows):
-    """The output of one sink of a batch run, if the sink itself publishes its rows."""
+    """The output of one sink in a batch run, if the sink itself publishes its rows."""
 
     def __init__(self, component: str, place: str) -> None:
         """`place`: the folder where readers find the published rows."""
@@ -80,7 +80,7 @@ class UnitOutput(StagedRows):
     def publish(self, run: str, folders: Sequence[Path]) -> int:
         """Publish the rows of a run in the order of `folders`; return the number of newly published files.
 
-        A repetition after an interruption publishes the missing files.
+        Calling it again after an interruption publishes the missing files.
         """
 
 
@@ -96,7 +96,7 @@ def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> Sta
 
 
 class StageFile:
-    """The file of a sink in a stage, which the first row opens."""
+    """A sink's file in a stage, which the first row opens."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -104,12 +104,10 @@ class StageFile:
         self.bytes = 0
 
     def append(self, line: bytes) -> None:
-        """Add a line."""
         self.stream().write(line)
         self.bytes += len(line)
 
     def stream(self) -> BinaryIO:
-        """Return the open file; the caller updates `bytes` and does not close the file."""
         if self._file is None:
             self._file = open(self._path, "xb")
         return self._file

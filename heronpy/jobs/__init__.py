@@ -1,1 +1,1 @@
-"""Jobs: the desired state of topologies, which several writers describe in layers and the syncer establishes."""
+"""Jobs: the desired state of topologies, described in layers by several writers and established by the syncer."""

@@ -11,7 +11,7 @@ from heronpy.scheduler.guardian import Pulse, guard
 
 def main() -> int:
     """Start the guardian and, below it, the manager; returns the exit code of the process."""
-    parser = argparse.ArgumentParser(prog="heronpy.jobs", description="The manager of the jobs of a cluster.")
+    parser = argparse.ArgumentParser(prog="heronpy.jobs", description="The manager of a cluster's jobs.")
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--part", choices=("syncer", "scaler"), required=True)
     parser.add_argument("--config-path")

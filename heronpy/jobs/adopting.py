@@ -1,4 +1,4 @@
-"""Makes a job from a running topology: the program becomes the definition, the current state the desired state."""
+"""Makes a job from a running topology: its program becomes the definition, its state the desired state."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DAY_KEY: Final = "scale.day_s"
 
 
 def layer_of(topology: topology_pb2.Topology, digest: str) -> dict[str, Any]:
-    """Return layer provisioner for a program: its definition and, if the program sets it, the length of a day."""
+    """Return layer provisioner for a program: its digest and, if the program sets DAY_KEY, the length of a day."""
     day_s = config_of(topology).get(DAY_KEY)
     return {"definition": digest, "scale": {} if day_s is None else {"day_s": day_s}}
 
 
 def adopt(session: Session, store: Store, name: str, who: str, why: str) -> None:
-    """Make a job from a topology without changing the topology. Raises HeronError, and makes no job, if starting the
-    job would not reproduce the topology.
+    """Make a job from a running topology, which stays unchanged. Raises HeronError if starting the job would not
+    reproduce the topology.
     """
     # Under the lock, no other command submits, updates or ends the topology.
     with session.operation(name):

@@ -1,4 +1,4 @@
-"""Alerts of jobs, one for each cause that exists, and the command that receives the alerts."""
+"""Alerts about jobs, one for each open cause, and the command that receives the alerts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WAITING_MAX: Final = 64
 
 
 class Alert(Struct, frozen=True):
-    """One alert, as the JSON document on the standard input of the command."""
+    """One alert, which the command receives on its standard input as a JSON document."""
 
     job: str
     component: str
-    """"" if it concerns the whole job."""
+    """"" if the alert concerns the whole job."""
     cause: str
     text: str
     over: bool
@@ -70,7 +70,7 @@ def of_decision(job: str, decision: Decision, now: float) -> list[Alert]:
 
 
 class Alerts:
-    """Runs the command for one alert at a time, in a thread, so the caller of `tell` does not wait."""
+    """Runs the command for one alert at a time, in a thread, so that callers of `tell` do not wait."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -90,7 +90,7 @@ class Alerts:
                 self._waiting.put_nowait(msgspec.structs.replace(alert, cluster=self._cluster))
             except queue.Full:
                 self.discarded += 1
-                log.error("job %s: %d alerts were dropped so far: the alert command is slow", alert.job, self.discarded)
+                log.error("job %s: %d alerts have been dropped: the alert command is slow", alert.job, self.discarded)
         if alerts and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
             self._thread.start()
@@ -103,7 +103,7 @@ class Alerts:
 
 
 def tell(command: tuple[str, ...], alert: Alert) -> None:
-    """Run the command with an alert on its standard input; errors are logged."""
+    """Run the command with an alert on its standard input, and log errors."""
     try:
         process = subprocess.Popen(
             command, env=child_environment({}), cwd="/", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,

@@ -1,8 +1,8 @@
-"""The room that jobs may use in pools: computes the claims of jobs from their documents and current state, for
+"""Allots pools to jobs: computes the claims of jobs from their documents and current state, for
 `heronpy.scaling.capacity`.
 
-The room of a pool is allotted to all its jobs together, whenever the syncer looks at one of them. The last allotment of
-a job is part of `Running`, so another syncer continues from it.
+A pool is allotted to all its jobs together, whenever the syncer looks at one of the jobs. The last allotment of a job
+is part of `Running`, so another syncer can continue from it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.jobs")
 
-#: Seconds for which an allotment is reused, unless the desired state of the asking job has changed.
+#: Seconds for which an allotment is reused, unless the desired state of the requesting job has changed.
 FRESH_S: Final = 1.0
 #: Number of jobs whose needs are remembered.
 NEEDS_MAX: Final = 4096
-#: Room for one task of each component, and the room that the job needs in addition.
+#: Resources for one task of each component, and the resources that the job needs in addition.
 Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
@@ -71,7 +71,7 @@ def tasks_of(leaves: Mapping[tuple[str, ...], object]) -> dict[str, int]:
 
 
 def held_of(running: Running, pool: str) -> dict[str, int]:
-    """Return the tasks for which a job keeps room in a pool: during a change, both the old and the new tasks."""
+    """Return the tasks of each component that occupy a pool; during a change, the larger of old and new numbers."""
     held: dict[str, int] = {}
     for pairs in (running.leaves, running.plan.target if running.plan is not None else ()):
         if pool_of(dict(pairs)) == pool:
@@ -80,13 +80,13 @@ def held_of(running: Running, pool: str) -> dict[str, int]:
 
 
 def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs, pool: str) -> Claim:
-    """Return a job's claim on a pool; a job that is leaving the pool claims only the room of its current tasks."""
+    """Return a job's claim on a pool; a job that is leaving the pool claims only what its current tasks use."""
     tasks, document = tasks_of(wish) if pool_of(wish) == pool else {}, view.document
     scale = document.scale
     return Claim(
         job,
         *needs,
-        # A component without a maximum is never scaled, even if there is room.
+        # A component without a maximum is never scaled, even if resources are free.
         {one: min(n, scale.min.get(one, 1)) if one in scale.max else n for one, n in tasks.items()},
         tasks,
         document.role,
@@ -99,7 +99,7 @@ def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs,
 
 
 def _claiming(leaves: Leaves) -> Leaves:
-    """The leaves that decide whether a job has room in its pool."""
+    """Return the leaves that decide whether a job fits into its pool."""
     return {path: value for path, value in leaves.items() if path[0] not in _NO_CLAIM and path[:2] != ("scale", "mode")}
 
 
@@ -113,31 +113,31 @@ def _text(path: Path, value: object) -> str:
 
 
 def _more_room(why: str, view: View) -> str:
-    """Return the action that gives a job more room, if the job lacks room for this reason."""
+    """Return the action that gives a job more resources if it lacks them for this reason."""
     role = view.document.role
     is_quota = role and f"jobs of role {role} may have" in why
-    return f"raise the quota of role '{role}' in {JOBS_FILE} of the cluster" if is_quota else "add slots to the pool"
+    return f"raise the quota of role '{role}' in the cluster's {JOBS_FILE}" if is_quota else "add slots to the pool"
 
 
 def _slots(pool: Pool) -> list[Amount]:
-    """The sizes of the slots of a pool that are not drained."""
+    """Return the sizes of a pool's slots that are not drained."""
     return [Amount(pool.size.cpu, pool.size.ram_bytes)] * (pool.slots - len(pool.drained))
 
 
 class Allotting:
-    """The allotments of a cluster. Safe to call from several threads. `needs_of` returns the needs of a job with
-    given leaves.
+    """Allots a cluster's pools to jobs. Safe to call from several threads. `needs_of` returns the needs of a job
+    with these leaves.
     """
 
     def __init__(self, store: Store, state: StateManager, needs_of: Callable[[str, Leaves], Needs]) -> None:
         self._store, self._state, self._needs_of = store, state, needs_of
-        #: Role to quota.
+        #: Map from role to quota.
         self.quotas: Mapping[str, Amount] = {}
         self._lock = threading.Lock()
-        #: Job to the pools in which it is or should be; None if they are not known yet. Empty before the first call.
+        #: Map from job to the pools in which it is or should be; None if not known yet. Empty before the first call.
         self._where: dict[str, set[str] | None] = {}
         self._begun = False
-        #: Pool to its last allotment.
+        #: Map from pool to its last allotment.
         self._found: dict[str, tuple[float, dict[str, Claim], dict[str, Allotted]]] = {}
         self._needs: dict[tuple[object, ...], Needs | RequestError] = {}
         self._changed: set[str] = set()
@@ -178,10 +178,10 @@ class Allotting:
         return found
 
     def check_change(self, job: str, before: View | None, after: View) -> None:
-        """Raise RequestError if a changed job, or a new job (without `before`), could not run in its pool or would no
+        """Raise RequestError if a new job (`before` is None) could never run in its pool, or if a changed job would no
         longer run.
 
-        A new job may wait for room. A job that lacks room may still be changed, except to more tasks.
+        A new job may wait for free resources. A job that lacks resources may be changed, except to more tasks.
         """
         running = self._store.running(job)[0] or Running("")
         new = wish_of(self._store, after, running).leaves
@@ -206,7 +206,7 @@ class Allotting:
                 shrunk = running.allotted.limits if running.allotted is not None else {}
                 self.check_tasks(job, after, more or [one for one in shrunk if ("parallelism", one) in new], more)
         elif never := self._never(job, after, new, pool):
-            raise RequestError(f"{what}: {never}; give it less, or {_more_room(never, after)}")
+            raise RequestError(f"{what}: {never}; reduce its resources, or {_more_room(never, after)}")
 
     def _unfit(self, job: str, leaves: Leaves, pool: str) -> str:
         """Return why a job cannot be placed: its pool does not exist, or a container is larger than a slot."""
@@ -239,7 +239,10 @@ class Allotting:
         whole: Collection[str] = (),
         claims: dict[str, Claim] | None = None,
     ) -> str:
-        """Return why a job with all tasks of `whole` does not fit into its pool with the other jobs; "" if it fits."""
+        """Return why a job does not fit into its pool with the other jobs; "" if it fits.
+
+        The components in `whole` must get all their tasks.
+        """
         size = read_pool(self._state, pool)
         if size is None:
             return ""
@@ -251,10 +254,9 @@ class Allotting:
         return "" if runs or found.fits_since is not None else found.why
 
     def check_tasks(self, job: str, view: View, components: Collection[str], whole: Collection[str] = ()) -> None:
-        """Raise RequestError if the pool of a job lacks room for the job, or for all tasks of the components in
-        `whole`.
+        """Raise RequestError if a job, with all tasks of the components in `whole`, does not fit into its pool.
 
-        If possible, the error names a component and a number of tasks for it that fits.
+        If possible, the error names one of `components` and a number of tasks that fits.
         """
         running = self._store.running(job)[0] or Running("")
         wish = wish_of(self._store, view, running).leaves
@@ -276,7 +278,7 @@ class Allotting:
             )
 
     def stopped_by(self, pool: str, smaller: Pool) -> list[str]:
-        """Return the running jobs of a pool that would be stopped if it had the slots of `smaller`."""
+        """Return the running jobs of a pool that would be stopped if the pool had the slots of `smaller`."""
         size = read_pool(self._state, pool)
         if size is None:
             return []
@@ -326,7 +328,7 @@ class Allotting:
 
 
 def jobs_of(store: Store, pool: str) -> list[str]:
-    """Return the jobs that should run in a pool, even if they do not run now. Finished jobs are left out."""
+    """Return the unfinished jobs that should run in a pool, whether or not they are running."""
     found = []
     for job in store.names():
         with suppress(HeronError):  # a job that cannot be read
@@ -346,7 +348,7 @@ def check_maximum(
 ) -> None:
     """Raise RequestError if a change gives a component more tasks than its maximum, or a minimum without a maximum.
 
-    `own` has the tasks of the program's components. `had` has those of the program before the change, if it differs.
+    `own` maps the program's components to their tasks; `had` does so for the program before the change, if it differs.
     """
     own = own or {}
     had = own if had is None else had
@@ -368,11 +370,11 @@ def check_maximum(
         if one not in after.document.parallelism:
             raise RequestError(
                 f"job '{job}' would have scale.max.{one}={most}, but the program has {counted(count, 'task')} of {one};"
-                f" set at least scale.max.{one}={count}, or parallelism.{one}={most} too"
+                f" set at least scale.max.{one}={count}, or also set parallelism.{one}={most}"
             )
         raise RequestError(
             f"job '{job}' would have parallelism.{one}={count}, but scale.max.{one} is {most}; set at most {most}"
-            f" tasks, or scale.max.{one} too"
+            f" tasks, or raise scale.max.{one} too"
         )
 
 
@@ -381,9 +383,9 @@ def _program(store: Store, view: View) -> LogicalPlan:
 
 
 def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
-    """Raise RequestError if a change, or a new job (without `before`), rescales a component that cannot be rescaled.
+    """Raise RequestError if a change, or a new job (`before` is None), rescales a component that cannot be rescaled.
 
-    A maximum for such a component is refused as well. Such components were found by the scaler, or keep a plain State.
+    A higher maximum for it is refused, too. Such a component was found by the scaler, or keeps a plain State.
     """
     document, ran = after.document, dict((store.running(job)[0] or Running("")).leaves)
     for one, tasks, why, seen in _fixed(store, job, after):
@@ -399,7 +401,7 @@ def check_fixed(store: Store, job: str, before: View | None, after: View) -> Non
 
 
 def _fixed(store: Store, job: str, view: View) -> Iterator[tuple[str, int, str, bool]]:
-    """Yield each component that cannot be rescaled: name, tasks, reason, and whether the scaler has found this."""
+    """Yield each component that cannot be rescaled: name, tasks, reason, and whether the scaler found the reason."""
     digest = view.document.definition
     look = None
     with suppress(NoNodeError):  # a new job
@@ -417,7 +419,7 @@ def _fixed(store: Store, job: str, view: View) -> Iterator[tuple[str, int, str, 
 
 
 def allotting_of(session: Session, store: Store) -> Allotting:
-    """Return the allotments of a cluster, for a command."""
+    """Return an `Allotting` with the cluster's current quotas, for a command."""
     driver = TopologyDriver(session.target, session.common, session.state)
     allotting = Allotting(store, session.state, driver.needs)
     allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
@@ -425,7 +427,7 @@ def allotting_of(session: Session, store: Store) -> Allotting:
 
 
 def store_of(session: Session) -> Store:
-    """Return the store for changes by people: a change raises RequestError if the job's pool has no room for it."""
+    """Return the store for changes by people, which refuses changes that the job's limits or its pool do not allow."""
 
     def program_tasks(view: View) -> dict[str, int]:
         return {one.name: one.parallelism for one in _program(store, view).definitions}

@@ -1,6 +1,6 @@
-"""`jobs.yaml`, next to the settings of a cluster: the settings of all jobs.
+"""Reads `jobs.yaml`, the settings of all jobs of a cluster, which is next to the cluster's other settings.
 
-The file has layer base, the quotas of roles, and the command that receives alerts.
+The file contains layer base, the quotas of roles, and the command that receives alerts.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ALERT_COMMAND: Final = "alert_command"
 
 
 class Base(NamedTuple):
-    """The content of the file."""
+    """The content of `jobs.yaml`."""
 
     leaves: Leaves
-    """The leaves of the layer."""
+    """The leaves of layer base."""
     quotas: dict[str, Amount]
-    """Role to the room that its jobs may use of each pool."""
+    """Map from a role to the resources that its jobs together may use in each pool."""
     alert_command: tuple[str, ...]
-    """The command with its arguments; empty without one."""
+    """The command and its arguments; empty if there is no command."""
 
 
 def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base:
-    """Read the file. If several files exist, the last one applies. Raises ConfigError with the file and the key."""
+    """Read the file in each folder; later files override earlier ones. Raises ConfigError with the file and key."""
     layers, quotas, command = [], dict[str, Amount](), ""
     for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs):
         if file.is_file():
@@ -52,7 +52,7 @@ def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base
 
 
 def _command_of(given: object) -> str:
-    """Split a command as a shell does. Raises ConfigError if it is not a command line."""
+    """Return the command. Raises ConfigError unless a shell can split it into words."""
     if isinstance(given, str):
         with suppress(ValueError):
             shlex.split(given)

@@ -28,12 +28,12 @@ FORMAT: Final = 1
 LAYERS: Final = ("base", "provisioner", "scaler", "oncall")
 #: Layers that people cannot write, and the command to use instead.
 NOT_BY_HAND: Final = {
-    "base": "change jobs.yaml of the cluster, next to its settings",
+    "base": "change jobs.yaml, next to the settings of the cluster",
     "scaler": "write layer oncall, which is stronger",
 }
 #: The only keys that the scaler writes.
 SCALER_KEYS: Final = ("parallelism", "resources", "concurrency")
-#: Path to value, for the leaves of one layer.
+#: Maximum number of leaves in one layer.
 LEAVES_MAX: Final = 1000
 KEY_CHARS_MAX: Final = 200
 
@@ -93,7 +93,7 @@ class Scale(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Place(Struct, frozen=True, forbid_unknown_fields=True):
-    """The pool and role of the job."""
+    """The place where the job runs."""
 
     pool: Annotated[Name, Meta(title="the pool whose slots run the job")] = ""
 
@@ -102,7 +102,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     """The desired state of a job; defaults apply to keys that no layer sets. The title of a field explains the key."""
 
     definition: Annotated[Digest, Meta(title="the program; 'heron job deploy' sets it")] = ""
-    run: Annotated[Run, Meta(title="what the topology does")] = "running"
+    run: Annotated[Run, Meta(title="whether the topology runs, is paused or is stopped")] = "running"
     restore: Annotated[
         Restore,
         Meta(
@@ -112,7 +112,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     parallelism: dict[str, Annotated[Count, Meta(title="number of tasks of the component")]] = {}
     resources: dict[str, Resources] = {}
     concurrency: dict[
-        str, Annotated[Concurrency, Meta(title="tuples in progress in a task of an asynchronous bolt")]
+        str, Annotated[Concurrency, Meta(title="maximum number of tuples in progress in a task of an async bolt")]
     ] = {}
     config: dict[str, Annotated[Plain, Meta(title="a key of the topology's configuration")]] = {}
     component_config: dict[str, dict[str, Annotated[Plain, Meta(title="a key of the component's configuration")]]] = {}
@@ -121,7 +121,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     scale: Scale = Scale()
     place: Place = Place()
     role: Annotated[Name, Meta(title="the role whose quota the job uses")] = ""
-    priority: Annotated[Priority, Meta(title="jobs with a higher priority get resources of a pool first")] = 100
+    priority: Annotated[Priority, Meta(title="jobs with a higher priority get a pool's resources first")] = 100
     privileged: Annotated[Flag, Meta(title="whether the job takes precedence over all other jobs")] = False
 
 

@@ -91,7 +91,7 @@ def definition_of(
 ) -> Definition:
     """Return the definition to store for a program whose package is already stored.
 
-    `plain` contains the components that keep a plain State, as far as known.
+    `plain` contains the components that are known to keep a plain State.
     """
     stored = topology_pb2.Topology()
     stored.CopyFrom(topology)
@@ -103,7 +103,7 @@ def definition_of(
 def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
     """Return the program's own values, the weakest layer.
 
-    `known` contains the leaves of the layers and, weaker, the last leaves of the job. A configuration key that only the
+    `known` contains the job's last leaves, overridden by the leaves of its layers. A configuration key that only the
     last leaves contain stays unchanged, because a running task cannot lose a key. A size or concurrency that the
     program does not set is 0, which means the submitted value.
     """
@@ -124,7 +124,7 @@ class Wish(NamedTuple):
 
     leaves: Leaves
     versions: dict[str, int]
-    """The versions of its layers."""
+    """The version of each layer of the job."""
     ends_at: float = math.inf
     """When the first temporary change ends."""
 
@@ -158,7 +158,7 @@ _KEYS: Final = {
 
 
 def _config_at(topology: topology_pb2.Topology, path: Path) -> tuple[topology_pb2.Config, str] | None:
-    """Return the configuration and the key of a leaf; None if the leaf has no configuration key."""
+    """Return the configuration that contains a leaf, and the leaf's key in it; None if the leaf has no such key."""
     if path[0] == "config":
         return topology.topology_config, path[-1]
     key = path[-1] if path[0] == "component_config" else _KEYS.get((path[0], "".join(path[2:])))
@@ -194,8 +194,8 @@ class _Calm:
 
 
 class TopologyDriver:
-    """The driver of the jobs of a cluster. Safe to call from several threads, but only one call at a time may
-    concern the same job.
+    """The driver for a cluster's jobs. Safe to call from several threads, but only one call at a time may concern
+    the same job.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class TopologyDriver:
     ) -> None:
         self._target, self._common, self._state, self._clock = target, common, state, clock
         self._store = Store(state)
-        #: Job to its time without trouble.
+        #: Map from job to its time without trouble.
         self._calm: dict[str, _Calm] = {}
         #: Schedulers that this process started and must reap.
         self._started: list[subprocess.Popen[bytes]] = []
@@ -211,7 +211,7 @@ class TopologyDriver:
     # ---- looking ----------------------------------------------------------------------------
 
     def see(self, job: str, leaves: Leaves) -> Seen:
-        """Observe the topology of this name. Raises HeronError if its state cannot be determined now."""
+        """Observe the topology with this name. Raises HeronError if its state cannot be determined now."""
         self._started = [process for process in self._started if process.poll() is None]
         session = self._session()
         record = session.record(job)
@@ -267,7 +267,7 @@ class TopologyDriver:
         return now - calm.since, ""
 
     def _raised(self, session: Session, name: str) -> list[control_pb2.ExceptionReport]:
-        """Return the exceptions of a topology's user code; none if its master does not answer."""
+        """Return the exceptions that a topology's user code raised; none if the topology master does not answer."""
         with suppress(HeronError):
             return list(session.ask(name, control_pb2.GetExceptions(), POLL_S).exceptions)
         return []
@@ -403,7 +403,7 @@ class TopologyDriver:
         return Counter(task.component for task in after if epochs.get(task.task_id, task.epoch) != task.epoch)
 
     def needs(self, job: str, leaves: Leaves) -> tuple[dict[str, Amount], Amount]:
-        """Return the room of one task of each component in a pool, and the room that the job needs in addition.
+        """Return the resources of one task of each component in a pool, and what the job needs in addition.
 
         Raises RequestError if a container fits into no slot.
         """
@@ -435,7 +435,7 @@ class TopologyDriver:
         return session
 
     def prepared(self, job: str, leaves: Leaves, topology_id: str) -> tuple[Session, Planned, Kept]:
-        """Plan a topology with these leaves; also returns the session and the package for its start."""
+        """Return the session, the plan and the package for starting a topology with these leaves."""
         definition = self._store.definition(str(leaves["definition",]))
         fields = {name: value for name, value in definition.submitted.items() if name not in (ROLE, ENVIRON, PLAIN)}
         kept = msgspec.convert(fields, Kept)
@@ -483,7 +483,7 @@ _NO_FAULT: Final = frozenset(
 def ended_text(status: control_pb2.StatusReply, raised: Collection[control_pb2.ExceptionReport]) -> str:
     """Return which task has failed, and why; "" if no task is known to have failed.
 
-    A restore ends all tasks of a topology, so the numbers of starts do not identify the failed task.
+    A restore ends all tasks of a topology, so the number of starts does not identify the failed task.
     """
     ended = [
         process
@@ -506,9 +506,9 @@ def ended_text(status: control_pb2.StatusReply, raised: Collection[control_pb2.E
 
 
 def is_alive(session: Session, record: plan_pb2.ExecutionState) -> bool:
-    """Whether a topology is running, is being submitted, or is restarted by its guardian or engine.
+    """Whether a topology is running, is being submitted, or is being restarted by its guardian or engine.
 
-    Raises ClusterError if the topology is on another host and its scheduler is gone: only that host sees its guardian.
+    Raises ClusterError if the topology's scheduler, on another host, is gone: only that host can see the guardian.
     """
     name = record.topology
     if session.scheduler_location(name) is not None or session.state.exists(paths.submission(name)):
@@ -533,7 +533,7 @@ def too_large(
     sizes: Sequence[NodeSize],
     settings: PackingSettings,
 ) -> str:
-    """Describe the task that does not fit into a slot even alone in its container, with the largest value that fits."""
+    """Describe a task that is alone in its container but does not fit into a slot, with the largest value that fits."""
     factor = 1 + padding_of(config_of(planned.topology), settings)[0] / 100
     for container in planned.packing_plan.containers:
         (task, *others), asked = container.instances, requests[container.id]
@@ -558,7 +558,7 @@ def too_large(
 def _chosen(
     planned: Planned, restore: str, run: str = "", stopping: Mapping[str, int] | None = None, warn: Warn = unheard
 ) -> Restore | None:
-    """Return the latest checkpoint of a run, otherwise the latest of any run of this name; None to start empty."""
+    """Return the latest checkpoint of a run, else the latest of any run with this name; None to start empty."""
     if restore == EMPTY or reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
         return None
     for one in dict.fromkeys((run, "")):
@@ -572,7 +572,7 @@ def _counts(packing: plan_pb2.PackingPlan) -> dict[str, int]:
 
 
 def current_topology(session: Session, record: plan_pb2.ExecutionState) -> topology_pb2.Topology:
-    """Return the topology with the latest changes that its master made."""
+    """Return the topology with the latest changes by its topology master."""
     plan = session.physical_plan(record.topology)
     known = plan is not None and plan.topology.id == record.topology_id
     return plan.topology if plan is not None and known else session.topology(record.topology)

@@ -1,8 +1,8 @@
-"""The manager of a cluster's jobs: it calls the syncer of each job, in rounds and after a change of the job.
+"""The manager of a cluster's jobs: it calls the syncer of each job, in rounds and after each change to the job.
 
 A manager has two processes: the syncer, and the scaler, which the syncer starts when a job needs scaling. If there are
 several processes of one kind, the owner of the ephemeral node is active and the others stand by. Topologies run without
-the manager, too. Plans are in the state manager, so another process can continue them.
+the manager, too. Plans are stored in the state manager, so another process can continue them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ROUND_S: Final = 30.0
 PROVE_LOOK_S: Final = 1.0
 #: The nodes of each job are read once in this number of rounds, in case a notification was lost.
 LOOKS: Final = 10
-#: Pause before the next look at a job that does not yet use all of its room.
+#: Pause before the next look at a job that does not yet use all resources that it may use.
 SOON_S: Final = 5.0
 #: Interval between searches for stored programs that no job uses.
 SWEEP_S: Final = 600.0
@@ -171,19 +171,19 @@ class Syncing:
         self._allotting, self._alert = allotting, alert
         #: Content of layer base for all jobs; None if the layer must not be changed.
         self.base: Leaves | None = None
-        #: Job to the content and the version of its layer base.
+        #: Map from job to the content and the version of its layer base.
         self._based: dict[str, tuple[Leaves, int]] = {}
         #: The jobs that need a scaler.
         self.scaled: set[str] = set()
-        #: Job to its cached state.
+        #: Map from job to its cached state.
         self._read: dict[str, _Read] = {}
 
     def sync(self, job: str, is_news: bool = True) -> float | None:
         """Perform all steps that can be performed now. Returns the seconds until the next look at the job; None means
         the next round.
 
-        With `is_news` the job may have been written since the last call; otherwise its nodes are read in every tenth
-        call. Raises HeronError if the job cannot be read now.
+        Without `is_news`, the job's nodes are read only in every tenth call. Raises HeronError if the job cannot be
+        read now.
         """
         try:
             return self._sync(job, is_news)
@@ -257,7 +257,7 @@ class Syncing:
         try:
             view, change = self._store.apply(job, "base", nested(base), version, "manager", f"from {JOBS_FILE}")
         except ConfigError as error:
-            log.warning("job %s: layer base stays as it was: %s", job, error)
+            log.warning("job %s: layer base remains unchanged: %s", job, error)
             return False
         self._based[job] = base, view.versions["base"]
         return bool(change.before or change.after)
@@ -294,12 +294,12 @@ class Process:
         self._woken, self._ends = threading.Event(), False
 
     def end(self) -> None:
-        """Begin no new steps; called by a signal handler."""
+        """Start no more steps; called by a signal handler."""
         self._ends = True
         self._woken.set()
 
     def run(self) -> int:
-        """Work or stand by until `end`; returns the exit code."""
+        """Work or stand by until `end` is called; returns the exit code."""
         if not self._elected():
             return exit_codes.OK
         log.info("this %s is active", self.part)
@@ -309,7 +309,7 @@ class Process:
             self._state.close()
 
     def _work(self) -> int:
-        """Work until `end`, or until another process is active."""
+        """Work until `end` is called or another process is active; returns the exit code."""
         raise NotImplementedError(f"{type(self).__name__} must define _work")
 
     def _elected(self) -> bool:
@@ -339,7 +339,7 @@ class Process:
 
 
 class SyncerProcess(Process):
-    """The rounds of one syncer."""
+    """A syncer process, which looks at the jobs in rounds."""
 
     part = SYNCER
 
@@ -348,7 +348,7 @@ class SyncerProcess(Process):
         driver = TopologyDriver(target, common, self._state)
         self._allotting = Allotting(self._store, self._state, driver.needs)
         self._syncing = Syncing(self._store, driver, self._me.id, self._allotting, self._alerts.tell)
-        #: Job to the time of its next look, on this process's clock.
+        #: Map from job to the time of its next look, on this process's clock.
         self._due: dict[str, float] = {}
         self._busy: dict[str, Future[float | None]] = {}
         self._news = -1
@@ -382,7 +382,7 @@ class SyncerProcess(Process):
         return exit_codes.OK
 
     def _look(self, pool: ThreadPoolExecutor) -> None:
-        """Start a look at each job whose time has come, and collect the results of finished looks."""
+        """Start a look at each job that is due, and collect the results of finished looks."""
         now = time.monotonic()
         for job in [job for job, future in self._busy.items() if future.done()]:
             # A job that was changed during the look already has an earlier time.
@@ -412,7 +412,7 @@ class SyncerProcess(Process):
             self._changed.discard(job)
 
     def _start_scaler(self) -> None:
-        """Start a scaler unless a scaler is active or a child of this process is still running."""
+        """Start a scaler unless one is active, or the last one that this process started is still running."""
         if (self._scaler is None or self._scaler.poll() is not None) and acting_of(self._state, SCALER) is None:
             try:
                 self._scaler = start_part(self._session, SCALER, self._session.common.config_property)
@@ -427,7 +427,7 @@ class SyncerProcess(Process):
             self._syncing.base, self._allotting.quotas = base.leaves, base.quotas
             self._alerts.command = base.alert_command
         except ConfigError as error:
-            said = f"layer base stays as it was: {error}"
+            said = f"layer base remains unchanged: {error}"
         if said and said != self._base_error:
             log.error(said)
         self._base_error = said
@@ -435,7 +435,7 @@ class SyncerProcess(Process):
 
 
 def pause_after(job: str, look: Callable[[], float | None]) -> float | None:
-    """Look at a job, and return the seconds until the next look; after an error, log it and return ROUND_S."""
+    """Look at a job and return the seconds until the next look. Errors are logged, and the result is ROUND_S."""
     try:
         return look()
     except HeronError as error:

@@ -1,8 +1,8 @@
-"""Layers: changes of one layer by a writer, and the document that results from merging all layers. Pure.
+"""Changes a layer for a writer, and merges all layers into a document. Pure.
 
 A layer is a set of entries, one for each leaf. Merging starts with the leaves of the weakest layer; each stronger layer
 replaces leaves. Maps are merged key by key, other values are replaced, and no layer deletes a leaf. A writer names the
-version of the layer that it has read. Later changes of other leaves are kept; a change of the same leaf is refused.
+version of the layer that it has read. A change is refused if another writer has changed the same leaf since then.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ConflictError(HeronError):
 
 
 class Stamp(Struct, frozen=True):
-    """Author, reason and time of a change, and the time at which it ends (None: never), in seconds since 1970."""
+    """Author, reason and time of a change, and the time when it ends (None: never), in seconds since 1970."""
 
     who: str
     why: str
@@ -74,7 +74,7 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Change(Struct, frozen=True, forbid_unknown_fields=True):
-    """One change of a layer: the entries that differ, before and after."""
+    """One change to a layer: the entries that differ, with their values before and after."""
 
     layer: str
     version: int
@@ -122,8 +122,8 @@ def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
 
 
 def pins_of(found: Mapping[Path, Found]) -> dict[str, str]:
-    """Return the components that the scaler leaves alone because layer oncall sets one of their values, with the reason
-    as a sentence.
+    """Map each component that the scaler leaves alone, because layer oncall sets one of its values, to a sentence with
+    the reason.
     """
     pins: dict[str, list[str]] = {}
     for path, one in found.items():
@@ -138,7 +138,7 @@ def values_of(found: Mapping[Path, Found]) -> Leaves:
 
 
 def put(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """Return the layer with these leaves set; `history` contains its changes, the oldest first."""
+    """Return the layer with these leaves set; `history` contains the layer's changes, oldest first."""
     new = {path: Entry(path, value, layer.version + 1, stamp) for path, value in leaves.items()}
     return _edited(layer, new, seen, history, stamp)
 
@@ -155,7 +155,7 @@ def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[C
 
 
 def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
-    """Return the layer with only these leaves; the program, which a deployment sets, is kept."""
+    """Replace all leaves of the layer except the program, which only a deployment sets."""
     new: dict[Path, Entry | None] = {
         entry.path: None for entry in layer.entries if entry.holds(stamp.at) and entry.path != ("definition",)
     }
@@ -207,7 +207,7 @@ def ends_of(layers: Mapping[str, Layer], now: float) -> dict[float, list[str]]:
 
 
 def left_at(change: Change, at: float) -> Change:
-    """Return a change as of a time, when entries that have ended by then count as removed."""
+    """Return a change as it is at a later time, with the entries that have ended by then removed."""
     left = tuple(entry for entry in change.after if entry.holds(at))
     paths = {entry.path for entry in left}
     gone = {entry.path: entry for entry in (*change.before, *change.after) if entry.path not in paths}
@@ -216,7 +216,7 @@ def left_at(change: Change, at: float) -> Change:
 
 def followed(scaler: Layer, change: Change, scale: Scale, stamp: Stamp) -> Layer:
     """Return layer scaler with the numbers of tasks that a change unsets in layer oncall, so that scaling continues
-    from them.
+    from these numbers.
     """
     kept = {entry.path for entry in change.after}
     numbers: Leaves = {
@@ -263,7 +263,7 @@ def check_change(change: Change, merged: Document, components: Mapping[str, bool
         if high is None:
             raise ConfigError(f"{key} is refused, because '{part}' has no maximum; set scale.max.{part}")
         if entry.path[0] == "parallelism" and not low <= cast(int, entry.value) <= high:
-            raise ConfigError(f"{key} is {entry.value}; it must be from {low} to {high}, by scale.min and scale.max")
+            raise ConfigError(f"{key} is {entry.value}; it must be from scale.min ({low}) to scale.max ({high})")
 
 
 def _edited(
@@ -295,7 +295,7 @@ def _edited(
         return layer
     kept = {path: entry for path, entry in (there | new).items() if entry and entry.holds(stamp.at)}
     if len(kept) > LEAVES_MAX:
-        raise ConfigError(f"layer {layer.name} would have {len(kept)} values, the maximum is {LEAVES_MAX}; unset some")
+        raise ConfigError(f"layer {layer.name} would have {len(kept)} values, more than {LEAVES_MAX}; unset some")
     return Layer(layer.name, layer.version + 1, tuple(kept[path] for path in sorted(kept)))
 
 

@@ -25,14 +25,14 @@ STOPPED: Final[Leaves] = {("run",): "stopped"}
 
 
 class Seen(Struct, frozen=True):
-    """The observed state of the topology of a job's name."""
+    """The observed state of the topology that has a job's name."""
 
     topology_id: str = ""
-    """"" if no topology is left."""
+    """"" if there is no topology."""
     alive: bool = False
-    """Whether the topology is running, or its guardian or engine restarts it."""
+    """Whether the topology is running, or is being restarted by its guardian or engine."""
     finished: bool = False
-    """Whether the topology ended by itself because its input was bounded."""
+    """Whether the topology has ended because it has processed all of its bounded input."""
     leaves: Leaves = {}
     """The leaves of `differ.SEEN`: the current values in the topology's plans, master and configuration."""
     plan_version: int = 0
@@ -40,7 +40,7 @@ class Seen(Struct, frozen=True):
     running_s: float = 0.0
     """Seconds for which all tasks have been running or paused without trouble."""
     trouble: str = ""
-    """One sentence about the part that crashes, has failed, is down or hangs; "" if there is no trouble."""
+    """One sentence about a part that crashes, has failed, is down or hangs; "" if there is no trouble."""
 
 
 class _Step(Struct, frozen=True):
@@ -49,7 +49,7 @@ class _Step(Struct, frozen=True):
         return False
 
     def undo(self) -> Step | None:
-        """Return the step that restores the previous state; None if nothing has to be done."""
+        """Return the step that restores the previous state; None if there is nothing to undo."""
         return None
 
 
@@ -63,7 +63,7 @@ class Check(_Step, frozen=True, tag=True):
 
 
 class Stop(_Step, frozen=True, tag=True):
-    """Stop a topology with a savepoint, or drained, as `heron stop` does."""
+    """Stop a topology as `heron stop` does: after a savepoint, or after draining the topology."""
 
     topology_id: str
     again: Start | None = None
@@ -93,9 +93,9 @@ class Start(_Step, frozen=True, tag=True):
     restore: str
     """`latest`, `allow_dropped` or `empty`."""
     savepoint_of: str = ""
-    """Restore the savepoint with which this topology was stopped, even if newer checkpoints exist."""
+    """Id of the topology whose final savepoint is restored, even if newer checkpoints exist."""
     unless: str = ""
-    """Id of a topology that must not be alive at the start; "" if there is none."""
+    """Id of a topology that makes the start unnecessary if it is alive or has finished; "" if there is none."""
 
     def is_done(self, seen: Seen) -> bool:
         return (seen.alive or seen.finished) and seen.topology_id in {self.topology_id, self.unless} - {""}
@@ -114,7 +114,7 @@ class Prove(_Step, frozen=True, tag=True):
 
 
 class _Live(_Step, frozen=True):
-    """A change of a running topology. The topology switches from all old leaves to all new leaves at once."""
+    """A change to a running topology, which replaces all old leaves in one step."""
 
     topology_id: str
     differences: tuple[Difference, ...]
@@ -130,7 +130,7 @@ class _Live(_Step, frozen=True):
 
 
 class Configure(_Live, frozen=True, tag=True):
-    """Hand new configuration to the master."""
+    """Send new configuration to the topology master."""
 
 
 class SetState(_Live, frozen=True, tag=True):
@@ -138,11 +138,11 @@ class SetState(_Live, frozen=True, tag=True):
 
 
 class Resize(_Live, frozen=True, tag=True):
-    """Change the sizes of containers, by an update that moves no task."""
+    """Change the sizes of containers, with an update that moves no task."""
 
 
 class Update(_Live, frozen=True, tag=True):
-    """Change the numbers of tasks of components, by an update of the topology master."""
+    """Change the number of tasks of components, with an update by the topology master."""
 
 
 class Commit(_Step, frozen=True, tag=True):
@@ -166,7 +166,7 @@ class Plan(Struct, frozen=True):
     at: int = 0
     undoing: bool = False
     tries: int = 0
-    """Number of attempts of the running step, if it undoes another step."""
+    """Number of attempts at the running step, if it undoes another step."""
 
     @property
     def step(self) -> Step | None:
@@ -174,7 +174,7 @@ class Plan(Struct, frozen=True):
         return self.steps[self.at] if self.at < len(self.steps) else None
 
     def is_done(self, seen: Seen) -> bool:
-        """Whether the running step can be skipped: if the topology is gone, no change needs to be undone."""
+        """Whether the running step can be skipped. A change to a topology that is gone need not be undone."""
         step = self.step
         if self.undoing and isinstance(step, _Live) and not (seen.alive and seen.topology_id == step.topology_id):
             return True

@@ -1,4 +1,4 @@
-"""Jobs for display: desired and current state, actions and reasons of the scaler, and how objectives were met."""
+"""Describes jobs for display: desired and current state, the scaler's decisions, and how objectives were met."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def plan_text(plan: Plan) -> str:
 
 
 def state_of(running: Running) -> str:
-    """Return the state of a job, which is WAITING or PREEMPTED if its pool has no room for it."""
+    """Return the state of a job, which is WAITING or PREEMPTED if the job does not fit into its pool."""
     allotted = running.allotted
     return running.state if allotted is None or allotted.runs or running.plan is not None else allotted.state
 
 
 def why_less(running: Running) -> str:
-    """Explain with numbers why a job has less room in its pool than desired; "" if it has all desired room."""
+    """Explain, with numbers, why a job gets less of its pool than desired; "" if it gets everything."""
     allotted = running.allotted
     if allotted is None or allotted.fits_since is None:
         return allotted.why if allotted is not None else ""
@@ -52,7 +52,7 @@ def why_less(running: Running) -> str:
 
 
 def runs_text(running: Running) -> str:
-    """Return which versions of the layers run while the last change is not in effect; "" if none runs."""
+    """Return which versions of the layers run because the last change failed; "" if none runs."""
     if not running.failure or running.plan is not None or not running.topology_id or not started_of(running):
         return ""
     versions = [f"{layer} v{running.versions[layer]}" for layer in LAYERS[1:] if running.versions.get(layer)]
@@ -60,7 +60,7 @@ def runs_text(running: Running) -> str:
 
 
 def blamed(view: View, running: Running) -> list[str]:
-    """Return the keys of layer oncall that are not in effect because a change of them has failed."""
+    """Return the keys of layer oncall that are not in effect because a change to these keys has failed."""
     committed = dict(running.leaves)
     if not running.failure or committed.get(("definition",)) != view.document.definition:
         return []  # the program may be the cause
@@ -72,7 +72,7 @@ def blamed(view: View, running: Running) -> list[str]:
 
 
 def row(store: Store, name: str) -> dict[str, Any]:
-    """Return the row of a job in a list of jobs; works for a job that cannot be read, too."""
+    """Return the row of a job in a list of jobs, even if the job cannot be read."""
     try:
         store.get(name)
         running, _ = store.running(name)
@@ -121,7 +121,7 @@ def shown(store: Store, job: str) -> dict[str, Any]:
 
 
 def started_of(running: Running) -> dict[str, int]:
-    """Return the last started number of tasks of each component; empty if the topology is stopped."""
+    """Return how many tasks of each component were last started; empty if the topology is stopped."""
     leaves = dict(running.leaves)
     stopped = running.state == "STOPPED" or leaves.get(("run",), "stopped") == "stopped"
     return {} if stopped else {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}
@@ -133,13 +133,13 @@ def _starts(running: Running) -> bool:
 
 
 def look_of(scaled: Scaled, running: Running | None) -> Observation | None:
-    """Return the last figures of the running topology; None if the scaler has no figures since its start."""
+    """Return the last figures of the running topology; None if the scaler has no figures since the topology's start."""
     look = scaled.look
     return look if look is not None and (running is None or look.at >= running.started_at) else None
 
 
 def is_old(at: float, document: Document) -> bool:
-    """Whether figures of this time are old, because the scaler has not looked since."""
+    """Whether figures from this time are old, because the scaler has missed several looks since then."""
     return time.time() - at > OLD_LOOKS * Times.of(document.scale.day_s).look_s
 
 
@@ -171,7 +171,7 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
 def promise(store: Store, cluster: str, job: str, now: float) -> dict[str, Any]:
     """Return how a job met its objectives in total and in the last hour, day and two weeks, and when it missed them.
 
-    A job with a shorter day has shorter windows. Figures of the windows are only available on the scaler's host.
+    A job with a shorter day has shorter windows. Figures for the windows are available only on the scaler's host.
     """
     document, slo = store.get(job).document, store.scaled(job)[0].state.slo
     day_s, windows = document.scale.day_s, []

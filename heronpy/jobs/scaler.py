@@ -1,4 +1,4 @@
-"""The scaler of a cluster's jobs: it observes jobs, decides, and writes layer scaler with the reasons.
+"""The scaler of a cluster's jobs: it observes jobs, decides, and writes its decisions and reasons into layer scaler.
 
 The scaler stores its memory of a job in the state manager, so another scaler can continue. The minutes of earlier days
 are in a file on this host. The scaler changes no topology: the syncer applies its decisions.
@@ -94,7 +94,6 @@ class Scaler:
             remove_history(minutes_of(self._session.target.cluster, job))
 
     def close(self) -> None:
-        """Close the files with the minutes."""
         while self._histories:
             self._histories.popitem()[1].close()
 
@@ -138,13 +137,13 @@ class Scaler:
 
 
 class ScalerProcess(Process):
-    """The rounds of one scaler. An error of one job does not affect other jobs."""
+    """A scaler process, which looks at the jobs in rounds. An error in one job does not affect other jobs."""
 
     part = SCALER
 
     def _work(self) -> int:
         scaler = Scaler(self._session, self._store, self._alerts)
-        #: Job to the time of its next look, on this process's clock.
+        #: Map from job to the time of its next look, on this process's clock.
         due: dict[str, float] = {}
         read_at = 0.0
         self._needed_at = time.monotonic()
@@ -166,7 +165,7 @@ class ScalerProcess(Process):
                     due[job] = now + self._scaled(scaler, job)
                     self._pulse.beat()
                 if time.monotonic() - self._needed_at > IDLE_S:
-                    log.info("no job needs scaling; the syncer starts a scaler again when one does")
+                    log.info("no job needs scaling; the syncer will start a scaler when a job needs one")
                     break
                 self._woken.wait(LOOK_S)
                 self._woken.clear()

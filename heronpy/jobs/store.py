@@ -2,7 +2,7 @@
 
 A job is one node, so a change is one compare-and-set that succeeds as a whole or not at all. The node also contains its
 last change. The next writer appends that change to the log before writing its own change, so a writer that dies between
-two nodes loses no history. An unreadable node only affects its own job.
+two nodes loses no history. An unreadable node affects only its own job.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True):
     created: float
     layers: dict[str, Layer]
     last: tuple[Change, ...]
-    """The changes of the last write."""
+    """The changes made by the last write."""
     adopted: Running | None = None
     """The state of a job made from a running topology, until a syncer has taken it over."""
     format: int = FORMAT
@@ -95,17 +95,17 @@ class Decision(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Log(Struct, frozen=True, forbid_unknown_fields=True):
-    """The log of a job, the oldest entry first."""
+    """The log of a job, oldest entry first."""
 
     created: float
-    """Creation time of the job, which distinguishes this log from that of an earlier job of the same name."""
+    """Creation time of the job, which distinguishes this log from the log of an earlier job with the same name."""
     changes: tuple[Change, ...] = ()
     decisions: tuple[Decision, ...] = ()
     format: int = FORMAT
 
 
 class Scaled(Struct, frozen=True):
-    """The scaler's memory of a job, and its last figures."""
+    """The scaler's memory of a job, and the job's last figures."""
 
     created: float
     """Creation time of the job, as in `Log`."""
@@ -115,7 +115,7 @@ class Scaled(Struct, frozen=True):
 
 
 class News(Struct, frozen=True, forbid_unknown_fields=True):
-    """The numbers of the last changes, with the names of their jobs."""
+    """The numbers of the most recent changes, with the names of the changed jobs."""
 
     number: int = 0
     names: tuple[tuple[int, str], ...] = ()
@@ -129,7 +129,7 @@ class View(Struct, frozen=True):
     found: dict[Path, Found]
     """The origin of each leaf of the document."""
     ignored: list[Found]
-    """Leaves that name components that the program no longer has."""
+    """Leaves for components that the program no longer has."""
     versions: dict[str, int]
     """The version of each layer."""
     created: float
@@ -148,7 +148,7 @@ class Store:
         self._clock = clock
         #: Called before each write of a changed layer.
         self._check = check
-        #: Digest to components, cached because a definition never changes.
+        #: Map from digest to components, cached because a definition never changes.
         self._components: dict[str, dict[str, bool]] = {}
 
     def names(self) -> list[str]:
@@ -171,7 +171,7 @@ class Store:
         """
         problem = topology_name_problem(name)
         if problem:
-            raise ConfigError(f"the name {name[:200]!r} of the job {problem}; choose another name")
+            raise ConfigError(f"the job name {name[:200]!r} {problem}; choose another name")
         stamp = self._stamp(who, why)
         made = {
             layer: merge.put(Layer(layer), leaves_of(given, layer), 0, (), stamp) for layer, given in layers.items()
@@ -195,10 +195,10 @@ class Store:
     def set(
         self, name: str, layer: str, changes: object, version: int, who: str, why: str, for_s: float | None = None
     ) -> View:
-        """Write keys of a layer. `version` is the version of the layer that the writer has read. With `for_s` the keys
-        end after this time.
+        """Write keys of a layer. `version` is the version of the layer that the writer has read. With `for_s`, the
+        change ends after this number of seconds.
 
-        Raises ConflictError if another writer has written another value of one of the keys since then.
+        Raises ConflictError if another writer has set one of the keys to another value since that version.
         """
         leaves, stamp = leaves_of(changes, layer), self._stamp(who, why, for_s)
         if not leaves:
@@ -210,7 +210,7 @@ class Store:
         return self._change(name, layer, stamp, put)
 
     def unset(self, name: str, layer: str, keys: Collection[str], version: int, who: str, why: str) -> View:
-        """Remove keys such as `parallelism.work` or `parallelism` from a layer, with all keys below them."""
+        """Remove keys such as `parallelism.work` or `parallelism` from a layer, and all keys below them."""
         stamp = self._stamp(who, why)
         return self._change(name, layer, stamp, lambda old, history: merge.take_out(old, keys, version, history, stamp))
 
@@ -238,7 +238,7 @@ class Store:
     def delete(self, name: str, how: str = "") -> None:
         """Remove a job whose topology is not running, even if the job cannot be read.
 
-        `how` is the end of the error message if the job cannot be removed.
+        `how` is appended to the error message for a job that is running or being changed.
         """
         running, _ = self.running(name)
         if running is not None and (running.plan is not None or running.state != "STOPPED"):
@@ -275,13 +275,11 @@ class Store:
         return running, version
 
     def put_running(self, name: str, running: Running, version: int) -> int:
-        """Write the state of a job. Raises VersionMismatchError if the node no longer has the version that the syncer
-        has read.
-        """
+        """Write the state of a job. Raises VersionMismatchError if the node no longer has this version."""
         return self._state.set(paths.running_job(name), msgspec.json.encode(running), version)
 
     def scaled(self, name: str) -> tuple[Scaled, int]:
-        """Return the scaler's memory of a job and the version of its node, 0 if there is no node."""
+        """Return the scaler's memory of a job, and the version of its node (0 if there is no node)."""
         created = self._read(name).created
         found, version = self._decode(paths.scaled_job(name), Scaled)
         return (found if found is not None and found.created == created else Scaled(created)), version
@@ -311,12 +309,12 @@ class Store:
         return found
 
     def wake(self, name: str) -> None:
-        """Let the syncer look at a job immediately."""
+        """Make the syncer look at a job immediately."""
         self._tell(name)
 
     def news(self, since: int) -> tuple[int, list[str] | None]:
-        """Return the number of the last change, and the jobs changed since the caller's number, or None after too many
-        changes.
+        """Return the number of the last change, and the jobs that have changed since change `since`, or None after too
+        many changes.
         """
         news = self._decode(paths.JOB_NEWS, News)[0] or News()
         if not news.number - NEWS_MAX <= since <= news.number:
@@ -393,7 +391,7 @@ class Store:
         return views[-1]
 
     def _check_ends(self, name: str, before: Job, after: Job, now: float) -> None:
-        """Raise HeronError if a change is not allowed any more when a temporary entry ends."""
+        """Raise HeronError if a change would become invalid when a temporary entry ends."""
         for at, keys in merge.ends_of(after.layers, now).items():
             try:
                 view = self._view(name, after, at, [merge.left_at(change, at) for change in after.last])

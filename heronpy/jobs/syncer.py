@@ -1,9 +1,9 @@
 """The syncer of one job: decides when to make a plan, how the plan continues and ends, and when to give up. Pure.
 
 `Running` is the whole state, in one node that only the syncer writes. A round is `advance`, a compare-and-set, the
-running step, `succeeded` or `failed`, and a compare-and-set. Invariants: The committed document changes only in the
-write that ends a plan. A plan that fails is undone. A syncer that takes over rewrites the node, so the next write of
-its predecessor fails.
+running step, `succeeded` or `failed`, and another compare-and-set. Invariants: The committed document changes only in
+the write that ends a plan. A plan that fails is undone. A syncer that takes over rewrites the node, so the next write
+of its predecessor fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RETRY_MAX_S: Final = 3600.0
 TRIES_MAX: Final = 5
 #: Pause before a version that ran before is started once more, after its start has failed.
 AGAIN_S: Final = 300.0
-DIED: Final = "the topology died; it is started again"
+DIED: Final = "the topology died; it is being restarted"
 #: Seconds after which a start fails if the topology has not run without trouble.
 PROVE_MAX_S: Final = 600.0
 
@@ -37,9 +37,9 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     owner: str
     """The active syncer."""
     topology_id: str = ""
-    """The id of the job's present or last topology; "" for none."""
+    """The id of the job's current or last topology; "" if there is none."""
     leaves: Pairs = ()
-    """The document that was committed last."""
+    """The most recently committed document."""
     versions: dict[str, int] = {}
     """The versions of the layers from which `leaves` was merged."""
     state: State = "STOPPED"
@@ -52,15 +52,15 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     """Why the last plan failed, in one sentence."""
     drift_since: float | None = None
     drifted_s: float = 0.0
-    """Seconds in which the job differed from its desired state, without the time since `drift_since`."""
+    """Seconds in which the job differed from its desired state, not counting the time since `drift_since`."""
     allotted: Allotted | None = None
     """The allotment in the job's pool; None if the job is in no pool or does not run."""
     started_at: float = 0.0
-    """When the manager has started a topology last."""
+    """When the manager last started a topology."""
     restarted: int = 0
-    """Number of running tasks that had to restart, also after the topology died."""
+    """Number of running tasks that had to restart, including those of a topology that died."""
     restarts_avoidable: int = 0
-    """The part of `restarted` whose own specification did not change."""
+    """Number of the tasks in `restarted` whose own specification did not change."""
     format: int = FORMAT
 
     def drift_s(self, now: float) -> float:
@@ -84,7 +84,7 @@ class Driver(Protocol):
     """
 
     def see(self, job: str, leaves: Leaves) -> Seen:
-        """Observe the topology of this name, with its values for all paths of `leaves`.
+        """Observe the topology with this name, including its values for all paths of `leaves`.
 
         Raises StateError if the state cannot be determined now; the syncer then decides nothing.
         """
@@ -92,19 +92,19 @@ class Driver(Protocol):
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
         """Perform a step to its end; returns how many running tasks of each component had to restart.
 
-        Raises StepError if the step fails. `Prove` and `Commit` have nothing to perform.
+        Raises StepError if the step fails. Never called with `Prove` or `Commit`.
         """
 
 
 def taken_over(running: Running, owner: str) -> Running:
-    """Return the record that a syncer writes before it takes over a job of another syncer."""
+    """Return the record that a syncer writes before it takes over a job from another syncer."""
     return replace(running, owner=owner)
 
 
 def advance(
     running: Running, desired: Leaves, versions: Mapping[str, int], seen: Seen, now: float, fresh_id: str
 ) -> Running:
-    """Return the job after a look at it, in which a plan begins, skips a completed step, or ends.
+    """Return the job after a look at it: its plan may begin, skip completed steps, or end.
 
     `desired` contains the program's own values for leaves that no layer sets. `fresh_id` is an id that was never used
     for a topology.
@@ -121,7 +121,7 @@ def advance(
         elif isinstance(plan.step, Prove) and (problem := _unproved(plan, plan.step, seen, now)):
             running = failed(running, problem, False, now)
         elif isinstance(plan.step, Prove) and desired.get(("run",)) == "stopped":
-            running = _unproven(running, plan, seen)  # it is to be stopped, so the rest of the proof tells nothing
+            running = _unproven(running, plan, seen)  # it will be stopped, so the proof is not needed
             running = _begun(running, desired, versions, seen, now, fresh_id)
         else:
             break
@@ -134,14 +134,14 @@ def waits(running: Running, now: float) -> bool:
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    """Return the step to perform now; None if there is no such step."""
+    """Return the step to perform now; None if there is none."""
     if running.plan is None or running.state == "QUARANTINED" or waits(running, now):
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step
 
 
 def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Running:
-    """Return the job after the running step was performed; `restarted` is the result of `Driver.perform`."""
+    """Return the job after the running step has been performed; `restarted` is the result of `Driver.perform`."""
     plan = running.plan
     assert plan is not None
     avoidable = 0 if "" in plan.changed else sum(n for part, n in restarted.items() if part not in plan.changed)
@@ -217,7 +217,7 @@ def _begun(
 
 
 def _kept_up(running: Running, seen: Seen, now: float, fresh_id: str) -> Running:
-    """Return a job whose new version is given up: the previous version is started again if it has ended."""
+    """Return a job whose new version was given up, with a plan to restart the previous version if that has ended."""
     before = dict(running.leaves)
     runs = all(leaves.get(("run",), "stopped") != "stopped" for leaves in (before, dict(running.tried)))
     if not runs or seen.alive or seen.finished:
@@ -266,7 +266,7 @@ def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
 
 
 def _unproven(running: Running, plan: Plan, seen: Seen) -> Running:
-    """Return the job without its plan, although the topology that the plan has started is not proved yet."""
+    """Return the job without its plan, although the topology that the plan started is not proved yet."""
     return replace(running, plan=None, topology_id=seen.topology_id, leaves=plan.target, versions=plan.versions)
 
 

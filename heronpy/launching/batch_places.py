@@ -51,7 +51,7 @@ def refuse_other_input(
     stages: Sequence[Stage],
     resume: bool,
 ) -> None:
-    """Raise BatchRefusedError if a command that would continue an unfinished run gives a spout other input.
+    """Raise BatchRefusedError if a command that would continue an unfinished run gives a spout different input.
 
     `before`: the topology of the run. `resume`: whether the user keeps the units of another program, and so the
     splits that the other program has listed.
@@ -79,7 +79,7 @@ def refuse_other_input(
 def refuse_other_paths(
     like: str, before: topology_pb2.Topology, topology: topology_pb2.Topology, stages: Sequence[Stage]
 ) -> None:
-    """Raise BatchRefusedError if a spout names other files than the run `like`, whose input this run takes.
+    """Raise BatchRefusedError if a spout names files other than those of the run `like`, whose input this run takes.
 
     The run would look for the files of `like` at these paths. `before`: the topology of `like`.
     """
@@ -95,7 +95,7 @@ def refuse_other_paths(
 
 
 def refuse_again(runs: Runs, topology: topology_pb2.Topology, argv: tuple[str, ...]) -> None:
-    """Raise BatchRefusedError if a finished run has published rows of the same input to a sink of this topology."""
+    """Raise BatchRefusedError if a finished run has published rows from the same input to a sink of this topology."""
     for run in map(runs.of, reversed(runs.numbers())):
         with suppress(BatchRunError):
             record = run.record
@@ -136,7 +136,7 @@ def _input(topology: topology_pb2.Topology, stage: Stage) -> tuple[str, object]:
 
 
 def _sink(part: topology_pb2.Spout | topology_pb2.Bolt) -> object:
-    """The folder of a FileSink; the plain configuration of another sink."""
+    """Return the folder of a FileSink, or the plain configuration of any other sink."""
     config = _plain(part)
     return config.get(FOLDER, config)
 
@@ -151,14 +151,14 @@ def _patterns(topology: topology_pb2.Topology, spout: str) -> list[str]:
 
 
 def _plain(part: topology_pb2.Spout | topology_pb2.Bolt) -> dict[str, Any]:
-    """The configuration of a component; an object that is not plain data counts as None."""
+    """Return the configuration of a component, with None for each object that is not plain data."""
     return {
         key: value.plain() if isinstance(value, SerializedValue) else value for key, value in config_of(part).items()
     }
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, str]:
-    """The differing parts of two configurations, as texts."""
+    """Return the parts in which two configurations differ, as texts."""
     keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
     both = (", ".join(f"{key}={redacted(one.get(key), key)!r}" for key in keys) for one in (old, new))
     return next(both), next(both)
@@ -178,7 +178,7 @@ def check_output(topology: topology_pb2.Topology) -> None:
             why = f"you may not write to {there}"
         else:
             try:
-                # Some file systems, such as /proc, refuse new files also where the permissions allow them.
+                # Some file systems, such as /proc, refuse new files even where the permissions allow them.
                 with TemporaryDirectory(prefix=".heron-check-", dir=there):
                     continue
             except OSError as error:

@@ -1,5 +1,6 @@
-"""The environment of the processes that a command starts. The import is cheap, because some commands start a process
-first.
+"""The environment of the processes that a command starts.
+
+Importing this module is cheap, because some commands start a process first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings, checks and start of a pool, and of a topology in the slots of a pool."""
+"""Settings and checks for starting a pool, or a topology in the slots of a pool."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check(session: Session, planned: Planned, requests: dict[int, ResourceReques
     if (used + total).share_of(room) > 1:
         raise ClusterError(
             f"topology '{planned.topology.name}' needs {_text(total)}, but pool '{name}' has {_text(room)}, of which"
-            f" {_text(used)} are taken; add slots: heron pool resize {session.target} {name} --slots N"
+            f" {_text(used)} are in use; add slots: heron pool resize {session.target} {name} --slots N"
         )
 
 
@@ -104,9 +104,7 @@ def _text(size: Size) -> str:
 
 
 def take_keys(session: Session, spec: LaunchSpec) -> None:
-    """Give a topology the keys of its pool. All topologies of a pool share its keys, because its slots are one trust
-    domain.
-    """
+    """Give a topology the keys of its pool, which all topologies share, because the slots are one trust domain."""
     record = pools.record_of(session, spec.submitted.pool)
     keys = curve.load(record.working_dir, record.topology_id)
     curve.remove(spec.working_dir)
@@ -181,7 +179,7 @@ def _pool(slots: int, size: Size) -> Pool:
 
 
 def make_pool(session: Session, planned: Planned) -> None:
-    """Write the description of a new pool, replacing the remains of an earlier pool of this name."""
+    """Write the description of a new pool, replacing the remains of an earlier pool with this name."""
     assert planned.slot is not None
     unmake_pool(session, planned)
     pool = _pool(len(planned.packing_plan.containers), planned.slot)

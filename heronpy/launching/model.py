@@ -1,4 +1,4 @@
-"""The data passed between the steps of a start."""
+"""The data passed between the steps of starting a topology."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Loaded(Struct, frozen=True):
     package: Path | None
     """Folder or archive to store; None if everything is installed."""
     main_file: str | None
-    """Path in the package of the file that ran as `__main__` and whose classes the topology uses."""
+    """Path, within the package, of the file that ran as `__main__` and whose classes the topology uses."""
     source: str = ""
     """Folder or archive from which the package was made."""
     is_folder: bool = False
-    """Whether the user submitted a folder; tasks of anything else also get the package as one archive."""
+    """Whether the user submitted a folder; if not, tasks also get the package as one archive."""
     argv: tuple[str, ...] = ()
     """The program and its arguments."""
     argv_names_topology: bool = False
@@ -77,9 +77,9 @@ class Planned(Struct):
     engine: str = ""
     """Kind of the engine that runs the containers; "" for this machine."""
     restore: Restore | None = None
-    """The checkpoint that it starts from; None: it starts empty."""
+    """The checkpoint from which the topology starts; None to start empty."""
     pool: str = ""
-    """The pool whose slots run its containers; "" for none."""
+    """The pool whose slots run the containers; "" if there is none."""
     slot: Size | None = None
     """Size of the slots, if this is a pool."""
 
@@ -89,7 +89,7 @@ class Planned(Struct):
 
 
 class Started(Struct):
-    """A topology whose scheduler runs."""
+    """A topology whose scheduler is running."""
 
     record: plan_pb2.ExecutionState
     spec: LaunchSpec

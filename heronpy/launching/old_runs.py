@@ -23,8 +23,8 @@ from heronpy.storage.locations import open_store
 def forget(session: Session, folder: Path, topology: str, keep: int, like: str) -> None:
     """Remove the runs below a folder that are too old, and all but the newest runs of one topology.
 
-    The caller has the lock of this topology. The run `like` is kept, because another run takes its input from it. The
-    next call retries a run that cannot be removed now.
+    The caller holds the lock of this topology. The run `like` is kept, because another run takes its input from `like`.
+    The next call retries a run that cannot be removed now.
     """
     with suppress(HeronError, OSError):
         _forget(session, folder, topology, keep, like)
@@ -40,7 +40,7 @@ def _forget(session: Session, folder: Path, topology: str, keep: int, like: str)
     for record, path in old:
         if record.savepoint in used or record.run in inputs or not lives.isdisjoint(record.topology_ids):
             continue
-        # The caller has the lock of its own topology.
+        # The caller holds the lock of its own topology.
         lock = nullcontext() if record.topology == topology else Runs(folder, record.topology).locked()
         with suppress(HeronError, OSError), lock:
             if Run(path).record == record:  # otherwise another command continues this run
@@ -63,7 +63,7 @@ def too_old(
 
 
 def remove(record: RunRecord, path: Path) -> None:
-    """Remove a run with its savepoint and with its units in a ledger of several runs."""
+    """Remove a run with its savepoint and with its units in a ledger that several runs share."""
     place = savepoint_folder(record)
     if record.saves and (store := open_store(place)).exists():
         for number in store.checkpoints():

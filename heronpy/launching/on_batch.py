@@ -1,5 +1,4 @@
-"""The start of a submit with `--mode batch` or `--mode auto`: it chooses the mode and the run, and undoes its changes
-on a failure.
+"""Begins a submit with `--mode batch` or `--mode auto`: chooses the mode and the run, and undoes changes on a failure.
 
 All checks come before the folder of a run is made or changed.
 """
@@ -171,8 +170,8 @@ def begun(session: Session, loaded: Loaded, flags: Flags, warn: Warn = unheard) 
 def remove_dead(session: Session, name: str, warn: Warn) -> None:
     """Remove the remains of a batch topology whose processes are all dead, so that its command can be repeated.
 
-    A topology stays if one of its processes may still run, on an engine, on another host or here, or if another user
-    has submitted it.
+    A topology is kept if one of its processes may still be running (on an engine, on another host or here), or if
+    another user has submitted it.
     """
     record = session.record(name)
     # The submit is looked up before the scheduler: when a submit is over, its scheduler is known.
@@ -212,7 +211,7 @@ def check_sinks(topology: topology_pb2.Topology, resolved: Resolved, hold: bool)
 
 
 def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resolved:
-    """Return the settings of a topology that has passed the checks of a stream."""
+    """Validate a topology as if it ran as a stream, and return its settings."""
     add_our_names(topology)
     validate(LogicalPlan.from_topology(topology))
     configs = {name: config_of(part) for name, part in components_of(topology).items()}
@@ -222,8 +221,8 @@ def checked_settings(session: Session, topology: topology_pb2.Topology) -> Resol
 
 
 def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings: BatchSettings) -> str:
-    """Return the ledger of a run on several hosts; "" on one host. Raises TopologyError if some hosts cannot access the
-    files of the run.
+    """Return the ledger of a run on several hosts; "" if the run uses one host. Raises TopologyError if some hosts
+    cannot access the files of the run.
     """
     if settings_for(resolved, EngineSettings).on_one_host:
         return ""
@@ -234,7 +233,7 @@ def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings:
     folder = settings.folder or str(heron_home() / "batch")
     if not is_shared(folder, shared):
         problems.append(
-            f"a batch run on several hosts needs a folder that all of them can access, but {folder} is a folder of this"
+            f"a batch run on several hosts needs a folder that all of them can access, but {folder} is a folder on this"
             " host; set heron.batch.folder to a folder below heron.engine.shared"
         )
     problems += [
@@ -253,7 +252,7 @@ def shared_ledger(topology: topology_pb2.Topology, resolved: Resolved, settings:
 
 
 def check_like(like: Run, stages: Sequence[Stage]) -> None:
-    """Raise BatchRefusedError unless an earlier run can give its input to these stages."""
+    """Raise BatchRefusedError unless an earlier run can provide its input to these stages."""
     record = like.record
     if not record.has_ended:
         raise BatchRefusedError(

@@ -1,6 +1,6 @@
-"""The settings and checks of a submit to a cluster with an engine, before anything is made or submitted.
+"""Adjusts and checks the settings of a topology for a cluster with an engine, before anything is submitted.
 
-The rules follow from several hosts: processes reach each other only over TCP, and a file exists on one host only,
+Containers may run on several hosts, so processes reach each other only over TCP, and a file exists on one host only,
 unless the settings declare its folder as shared.
 """
 
@@ -110,7 +110,7 @@ def _settle_place(resolved: Resolved, room: str, name: str, given: str) -> None:
         check_objects(open_objects(place), f"heron.{room}.{name}")
     elif not is_shared(place, shared_folders(resolved)):
         raise ConfigError(
-            f"heron.{room}.{name} is {given}, a folder of this host; set it to a URL or to a folder below"
+            f"heron.{room}.{name} is {given}, a folder on this host; set it to a URL or to a folder below"
             " heron.engine.shared"
         )
     resolved.settings[room][name] = str(place)
@@ -120,7 +120,7 @@ def store_problems(resolved: Resolved) -> Iterator[str]:
     """Return the reasons why some hosts cannot reach the checkpoints."""
     for folder in unshared_stores(resolved):
         yield (
-            f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts can access, but {folder} is a folder of this"
+            f"EFFECTIVELY_ONCE needs a checkpoint store that all hosts can access, but {folder} is a folder on this"
             " host; set heron.checkpoint.root to a URL or to a folder below heron.engine.shared"
         )
 
@@ -129,13 +129,13 @@ def _replica_problems(resolved: Resolved) -> Iterator[str]:
     replica = replica_of(settings_for(resolved, CheckpointSettings))
     if replica is not None and not isinstance(replica, Url) and not is_shared(replica, shared_folders(resolved)):
         yield (
-            f"heron.checkpoint.replica is {replica}, a folder of this host; set it to a URL or to a folder below"
+            f"heron.checkpoint.replica is {replica}, a folder on this host; set it to a URL or to a folder below"
             " heron.engine.shared"
         )
 
 
 def file_problems(topology: topology_pb2.Topology, shared: list[Path]) -> list[str]:
-    """Return a problem for each component that uses files of one host, as far as configurations show. Pure."""
+    """Return a problem for each component that uses files on one host, as far as configurations show. Pure."""
     from heronpy.connectors.files import options as file_sink
     from heronpy.connectors.textfiles.textfilespout import TextFileSpout
     from heronpy.ingest.ledger.reaching import urls_of
@@ -173,7 +173,7 @@ def _spark_problems(topology: topology_pb2.Topology, resolved: Resolved) -> Iter
         )
     elif not isinstance(place := place_of(settings.handover), Url) and not is_shared(place, shared):
         yield (
-            f"heron.spark.handover is {place}, a folder of this host; name a folder below heron.engine.shared"
+            f"heron.spark.handover is {place}, a folder on this host; name a folder below heron.engine.shared"
             " (engine.yaml), or a URL"
         )
     for name, part in components_of(topology).items():

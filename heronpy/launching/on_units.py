@@ -1,6 +1,6 @@
-"""The settings and checks of a submit for work units: site and ledger of a topology, and cycles of `after`.
+"""Settings and checks for submitting pipelines of work units: site, ledger, and cycles of `after`.
 
-A fault of a ledger or a table of this host is reported here, before anything starts.
+A fault in a ledger or table on this host is reported here, before anything starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from heronpy.proto import components_of, topology_pb2
 
 
 def settle(topology: topology_pb2.Topology, resolved: Resolved, warn: Warn = unheard) -> None:
-    """Give the components of pipelines their site and ledger. Raises TopologyError or ConfigError if a pipeline cannot
+    """Set the site and ledger of the components of pipelines. Raises TopologyError or ConfigError if a pipeline cannot
     run.
     """
     parts = {name: part for name, part in components_of(topology).items() if LEDGER_KEY in config_of(part)}
@@ -74,7 +74,7 @@ def ledger_of(given: str) -> str:
 
 
 def site_problems(pipeline: str, own: str, given: str, logs: str) -> Iterator[str]:
-    """Yield the problems of the site that a program names, and of the site in the settings. Pure."""
+    """Yield the problems with the site that a program names, and with the site in the settings. Pure."""
     if own and given and own != given:
         yield (
             f"pipeline '{pipeline}' has the site {own} in its program and {given} in heron.ingest.site; leave site= out"

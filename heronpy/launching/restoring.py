@@ -1,8 +1,8 @@
 """Chooses and checks the checkpoint for `heron submit --restore`, before anything starts.
 
 `latest`, an id, a path or a URL leads to one intact checkpoint that fits the topology, or to an error with the reason.
-A damaged checkpoint is never skipped silently: `latest` warns of it and uses the checkpoint before it. The id, path or
-URL of a damaged checkpoint is refused.
+A damaged checkpoint is never skipped silently: `latest` warns of the damage and uses the previous checkpoint. The id,
+path or URL of a damaged checkpoint is refused.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def choose(
 ) -> Restore | None:
     """Return the checkpoint to start from; None means to start empty. Raises an error if neither is possible.
 
-    With `run`, only checkpoints of the topology with this id count as the latest. With `stopping`, the parallelism of a
-    running topology, the savepoint that this topology will take must fit, judged by its checkpoint.
+    With `run`, only checkpoints of the topology with this id count as the latest. `stopping` is the
+    parallelism of a running topology whose next savepoint must fit, as far as its latest checkpoint shows.
     """
     topology, settings = planned.topology, settings_for(planned.resolved, CheckpointSettings)
     _refuse_conflicts(topology)
@@ -86,15 +86,15 @@ def _latest(name: str, settings: CheckpointSettings, warn: Warn, run: str) -> Fo
             warn(f"using its copy in the replica {settings.replica} instead")
             return twin
     for found in copies:
-        if _intact(found, warn, " of the replica"):
+        if _intact(found, warn, " in the replica"):
             has = "only damaged checkpoints" if everything else "no checkpoint"
             warn(
-                f"{_listed(settings)} contains {has} of '{name}'; using {found.name} of the replica, the newest"
+                f"{_listed(settings)} contains {has} of '{name}'; using {found.name} from the replica, the newest"
                 " intact checkpoint there"
             )
             return found
     if settings.allow_empty:
-        warn(f"no checkpoint of '{name}' can be restored; starting empty, as heron.checkpoint.allow_empty is set")
+        warn(f"no checkpoint of '{name}' can be restored; starting empty, because heron.checkpoint.allow_empty is set")
         return None
     if everything or copies:
         raise ClusterError(
@@ -119,7 +119,7 @@ def _intact(found: Found, warn: Warn, where: str = "") -> bool:
 
 
 def _copies(name: str, settings: CheckpointSettings) -> list[Found]:
-    """Return the checkpoints of a topology in the configured replica, newest first; empty without a replica."""
+    """Return the checkpoints of a topology in the configured replica, newest first; empty if there is no replica."""
     replica = replica_of(settings)
     return catalogue.of_topology([replica], name) if replica is not None else []
 

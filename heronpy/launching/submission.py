@@ -117,7 +117,7 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
 
 
 def linger_for_spark(topology: topology_pb2.Topology, logical: LogicalPlan, resolved: Resolved) -> None:
-    """Make the components whose tuples go only to Spark send less often, unless a user has set this.
+    """Make the components whose tuples go only to Spark send less often, unless a user has set how often.
 
     A frame costs the same whether it has one tuple or hundreds, and the tuples wait for a Spark batch anyway.
     """
@@ -165,7 +165,7 @@ def check_environment(engine: EngineSettings) -> None:
 
 
 def environment_digest(engine: EngineSettings) -> str:
-    """Return the digest of the wheelhouse; "" without a wheelhouse."""
+    """Return the digest of the wheelhouse; "" if there is none."""
     check_environment(engine)
     return digest_of(Path(engine.environment)) if engine.environment else ""
 
@@ -181,7 +181,7 @@ def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
 
 
 def _check_support(topology: topology_pb2.Topology, warn: Warn) -> None:
-    """Warn once of features that this release lacks, and of settings without effect."""
+    """Warn once about features that this release lacks, and about settings without effect."""
     owners = [(f"topology '{topology.name}'", config_of(topology))]
     owners += [(f"component '{name}'", config_of(part)) for name, part in components_of(topology).items()]
     for owner, config in owners:
@@ -249,9 +249,7 @@ def start_in_pool(
 def _made(
     session: Session, planned: Planned, loaded: Loaded | Kept, begun_at: float, warn: Warn
 ) -> Iterator[tuple[plan_pb2.ExecutionState, LaunchSpec, ExitStack, _Undone]]:
-    """Create the topology's state, keys and files, under the lock of its operations. If the block fails, they are
-    removed.
-    """
+    """Create the topology's state, keys and files, under the operations lock; remove them if the block fails."""
     topology, state = planned.topology, session.state
     with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
         submitted = submitted_of(session, planned, keep(loaded) if isinstance(loaded, Loaded) else kept_here(loaded))
@@ -286,7 +284,7 @@ def _made(
             (paths.topology(topology.name), topology),
             (paths.packing_plan(topology.name), planned.packing_plan),
         ):
-            # Nodes of an earlier topology of this name, whose removal was interrupted, are replaced.
+            # Nodes of an earlier topology with this name, whose removal was interrupted, are replaced.
             state.set(path, message.SerializeToString())
         _write_checkpoint_log(session, planned)
         if planned.slot is not None:
@@ -307,7 +305,7 @@ def _marked(session: Session, name: str) -> Iterator[None]:
 
 @contextmanager
 def _undone_on_failure() -> Iterator[ExitStack]:
-    """An ExitStack that is unwound when the block fails, even if interrupted."""
+    """Yield an ExitStack that is unwound if the block fails or is interrupted."""
     undo = ExitStack()
     try:
         yield undo
@@ -341,7 +339,7 @@ class _Undone:
             takedown.remove_state(self._session, self._record)
 
     def say(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """Report the end of undoing an interrupted submit; silent after a failure, which has its own report."""
+        """Report that an interrupted submit was undone; a failed submit has been reported already."""
         if kind is KeyboardInterrupt and not self._remains:
             self._warn(f"interrupted: topology '{self._record.topology}' had not started; it is removed")
 
@@ -360,14 +358,14 @@ def take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_
 
 
 def refuse_taken(session: Session, name: str, instead: str = "") -> None:
-    """Raise NodeExistsError if a topology of that name exists. The result is final only under the operations lock.
+    """Raise NodeExistsError if a topology with that name exists. The result is final only under the operations lock.
 
-    `instead` ends the sentence about a topology that is running.
+    `instead` is appended to the error about a running topology.
     """
     record = session.record(name)
     if record is None:
         return
-    # Read before the place of the scheduler: when a submit is over, its scheduler is known.
+    # Read before the location of the scheduler: when a submit is over, its scheduler is known.
     starts = session.state.exists(paths.submission(name))
     cluster = session.target.cluster
     again = f"submit again after heron kill {cluster} {name}"
@@ -476,7 +474,7 @@ def submitted_of(session: Session, planned: Planned, kept: Kept) -> Submitted:
         pool=planned.pool,
         needs_spark=planned.needs_spark,
         dispatch_homes=dispatch_homes(topology),
-        # Hosts of an engine have another HERON_HOME, so they need the path of a folder of this host.
+        # Hosts of an engine have another HERON_HOME, so they need the path of a folder on this host.
         settings=resolved.settings
         if planned.engine and reliability_mode(topology) == "EFFECTIVELY_ONCE"
         else settings_anywhere(resolved.settings, str(checkpoints_dir(target.cluster))),
@@ -505,6 +503,6 @@ def _execution_state(spec: Submitted) -> plan_pb2.ExecutionState:
 
 
 def _divider(record: plan_pb2.ExecutionState) -> str:
-    """Return the line that separates the logs of an earlier topology of this name from the logs of this topology."""
+    """Return the line that separates the logs of an earlier topology with this name from the logs of this topology."""
     what = f"topology '{record.topology}' was submitted again ({record.topology_id})"
     return f"{what}; the lines above belong to the earlier topology"

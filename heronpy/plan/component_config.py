@@ -62,13 +62,13 @@ class SerializedValue(Struct, frozen=True):
         return "None" if self.is_python and self.data in _NONES else "a serialized object"
 
     def load(self) -> Any:
-        """Load the value; this may run code of the user's package."""
+        """Load the value; this may run code from the user's package."""
         if not self.is_python:
             raise ConfigError("the value was serialized by Java; only Python values can be loaded")
         return pickle.loads(self.data)
 
     def plain(self) -> Any:
-        """Return the value if it is plain data, such as a list of texts, else None. Runs no user code."""
+        """Return the value if it is plain data, such as a list of strings, else None. Runs no user code."""
         try:
             return _PlainUnpickler(io.BytesIO(self.data)).load() if self.is_python else None
         except Exception:
@@ -142,23 +142,23 @@ def reliability_mode(topology: topology_pb2.Topology) -> str:
 
 
 def is_batch(topology: topology_pb2.Topology) -> bool:
-    """Whether the topology works on a batch run."""
+    """Whether the topology is part of a batch run."""
     return any(BATCH_RUN in config_of(spout) for spout in topology.spouts)
 
 
 def shown_mode(topology: topology_pb2.Topology) -> str:
-    """The mode for people: BATCH for a batch run, whose guarantees are the same in each reliability mode."""
+    """Return the mode to show to users: BATCH for a batch run, whose guarantees do not depend on the mode."""
     return "BATCH" if is_batch(topology) else reliability_mode(topology)
 
 
 def drop_policy(config: Mapping[str, Any]) -> str:
-    """Return the policy for discarding tuples instead of stopping spouts, "" for none; accepts Apache Heron's true."""
+    """Return the policy for discarding tuples instead of stopping spouts; "" if there is none. Accepts Heron's true."""
     value = config.get(TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE)
     return DROP_NEWEST if value is True else str(value or "")
 
 
 def tick_interval_s(config: Mapping[str, Any]) -> float | None:
-    """Return the seconds between the ticks of a component, None without ticks. Raises ConfigError unless positive.
+    """Return the seconds between a component's ticks, None if there are no ticks. Raises ConfigError unless positive.
 
     Call this after `initialize`, in which window bolts set the interval.
     """
@@ -221,7 +221,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
 
 
 def add_our_names(topology: topology_pb2.Topology) -> None:
-    """Copy entries under Apache Heron's name of a key to heronpy's name, for the topology and its components."""
+    """Copy entries under Apache Heron's name for a key to heronpy's name, for the topology and its components."""
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
         for pair in list(config.kvs):
@@ -239,7 +239,7 @@ def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
 
 
 def key_problem(key: str, value: Any) -> str | None:
-    """Describe the problem of an entry in a clause; None if the entry is valid or the key is the user's own."""
+    """Describe the problem with an entry in a clause; None if the entry is valid or the key is the user's own."""
     if not key.startswith("topology."):
         return None
     kind = KINDS.get(topology_keys.OTHER_NAMES.get(key, key))
@@ -264,14 +264,14 @@ _UPDATED_KEYS = {
 }
 
 
-#: Number of tuples that an asynchronous bolt processes at once. This is the only setting that can change while a
+#: Number of tuples that an asynchronous bolt processes concurrently. This is the only setting that can change while a
 #: topology is running.
 ASYNC_CONCURRENCY: Final = "heron.instance.async_concurrency"
 CONCURRENCY_MAX: Final = 512
 
 
 def live_concurrency(topology: topology_pb2.Topology, component: str) -> int:
-    """Return the concurrency from the configuration of a component; 0 means the value from the submit."""
+    """Return the concurrency from the configuration of a component; 0 means the submitted value."""
     return int(config_of(components_of(topology)[component]).get(ASYNC_CONCURRENCY, 0))
 
 

@@ -1,4 +1,4 @@
-"""The tuples that a topology with `topology.droptuples.upon.backpressure` keeps when a task is full. Pure."""
+"""Decides which tuples are kept when a task is full, with `topology.droptuples.upon.backpressure`. Pure."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def is_arrow(columns: Any) -> bool:
 
 
 def conform(columns: Any, schema: pa.Schema) -> ArrowColumns | str:
-    """Convert a RecordBatch or Table to one batch of the schema; returns a text if there is a problem.
+    """Convert a RecordBatch or Table to one batch with the schema; returns a description if there is a problem.
 
     The fields may be in another order; their types must match the schema.
     """
@@ -129,7 +129,7 @@ class ColumnRules:
         self._schema = schema
 
     def columns(self, columns: Any, rows: Any) -> Columns | ArrowColumns:
-        """Convert columns or rows to `Columns`; Arrow data of the stream's schema stays Arrow."""
+        """Convert columns or rows to `Columns`; Arrow data with the stream's schema stays Arrow."""
         if (columns is None) == (rows is None):
             given = "neither columns nor rows" if rows is None else "both columns and rows"
             raise TopologyError(f"component {self._component} called emit_batch with {given}; give exactly one")

@@ -1,4 +1,4 @@
-"""Groupings: the choice of tasks for a tuple. Pure.
+"""Groupings: the choice of target tasks for a tuple. Pure.
 
 An emitting task has one chooser per (stream, consumer component); `targets(values)` returns task ids. Choosers are
 pure: the caller passes random values (the first task of a shuffle). Tasks are always sorted, so that every emitter
@@ -55,7 +55,7 @@ def _sorted_tasks(tasks: Iterable[int]) -> list[int]:
 
 
 class Shuffle:
-    """Round robin over the tasks with room, beginning with the task at index `start` (modulo the number of tasks)."""
+    """Round robin over the tasks that are not full, beginning with the task at index `start` (modulo their number)."""
 
     __slots__ = ("_next", "open", "tasks")
 
@@ -66,7 +66,7 @@ class Shuffle:
         self._next = start % len(self.open)
 
     def _near(self, tasks: list[int]) -> list[int]:
-        """Select the tasks that get tuples from the tasks with room."""
+        """Select, among the tasks that are not full, those that get tuples."""
         return tasks
 
     def avoid(self, full: Container[int]) -> None:
@@ -84,7 +84,7 @@ class Shuffle:
 
 
 class LocalOrShuffle(Shuffle):
-    """A shuffle over the tasks with room in the sender's container; without such a task, over all tasks with room."""
+    """A shuffle over the tasks in the sender's container; over all tasks if those are full. Full tasks are avoided."""
 
     __slots__ = ("_local",)
 
@@ -223,7 +223,7 @@ def field_indices(schema: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def grouping_width(inputs: Iterable[Any]) -> int:
-    """Return the number of fields that form the keys of a component's InputStreams; 1 without grouping fields."""
+    """Return the number of fields that form the keys of a component's InputStreams; 1 if there are none."""
     return max((len(item.grouping_fields.keys) for item in inputs if item.gtype == topology_pb2.FIELDS), default=1)
 
 
@@ -243,7 +243,7 @@ def make_chooser(
     custom: Any = None,
     key_groups: int = 0,
 ) -> Chooser:
-    """Create the chooser of one consumer's InputStream; `custom` is the loaded object of a custom grouping.
+    """Create the chooser for one consumer's InputStream; `custom` is the loaded object of a custom grouping.
 
     `key_groups` is the number of key groups in mode EFFECTIVELY_ONCE, else 0.
     """

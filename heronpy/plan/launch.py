@@ -1,4 +1,4 @@
-"""The launch of a topology for its processes: the submitted data, and the places on this host.
+"""The data that a topology's processes need to start: the submitted data, and the paths on this host.
 
 `launch.json` contains the submitted data, which are equal on each host. `here.json`, next to it, contains the host's
 own part. Both files are written before the first process of the topology starts on the host. Only the owner can read
@@ -76,7 +76,7 @@ def read_json(kind: type[T], path: str | os.PathLike[str], what: str) -> T:
 def write_json(item: Struct, path: str | os.PathLike[str], durable: bool = True) -> None:
     """Write the file atomically, readable by its owner only.
 
-    A file that is not `durable` would be rewritten after a crash of the machine, so it is not synced to disk.
+    Without `durable`, the file is not synced to disk: for files that are written again after a machine crash.
     """
     target = Path(path)
     make_folders(target.parent)
@@ -108,17 +108,17 @@ HERE_FILE = "here.json"
 #: Maximum length of the folder of sockets, because the path of a socket may have at most 107 bytes.
 _TEMPORARY_MAX_CHARS = 40
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-#: Room to field to value.
+#: Map from room to field to value.
 Settings = dict[str, dict[str, SettingValue]]
 
 
 class Submitted(Struct, frozen=True):
     """The submitted data: everything that a process of a topology must know on any host.
 
-    It is created once at submit and never changed; it is stored in the state manager and in each host's launch file.
-    Invariant: it names no file, interpreter, key, limit, port or program of the submitting host. Exceptions are fields
-    for people (`source`, `origins`, `argv`), and settings that the user gave as absolute paths, which mean those paths
-    on every host.
+    The data are created once, at submit, and never change. Copies are in the state manager and in each host's launch
+    file. Invariant: no field names a file, interpreter, key, limit, port or program of the submitting host. Exceptions
+    are fields shown to users (`source`, `origins`, `argv`), and settings that the user gave as absolute paths, which
+    mean those paths on every host.
     """
 
     topology: str
@@ -138,9 +138,9 @@ class Submitted(Struct, frozen=True):
     pool: str = ""
     """The pool whose slots run the containers; "" if the topology has its own containers."""
     environment: str = ""
-    """Digest of the wheelhouse with the dependencies (`heron.engine.environment`); "" for none."""
+    """Digest of the wheelhouse with the dependencies (`heron.engine.environment`); "" if there is none."""
     state_root: str = ""
-    """The root of the state if every host reaches it by this name; "" for state in files of one host."""
+    """The root of the state if every host can reach it by this name; "" if the state is in files on one host."""
     package: str | None = None
     """The digest of the package; None if the program is installed."""
     package_main: str | None = None
@@ -149,17 +149,17 @@ class Submitted(Struct, frozen=True):
     """The package as one file, for tasks that load from it; None if a folder was submitted."""
     needs_spark: bool = False
     dispatch_homes: dict[str, str] = field(default_factory=dict)
-    """Component to the folder through which it passes groups of work units to Spark."""
+    """Map from component to the folder through which the component passes groups of work units to Spark."""
     settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Room to field to resolved value."""
+    """Map from room to field to resolved value."""
     origins: dict[str, str] = field(default_factory=dict)
-    """`room.field` to the origin of its value, for people."""
+    """Map from `room.field` to the origin of the value, which is shown to users."""
     component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Component to the fields of room `instance` that it overrides."""
+    """Map from component to the fields of room `instance` that the component overrides."""
     source: str = ""
-    """Folder or archive from which the package was made, for people: tracebacks name it. "" if there is no package."""
+    """Folder or archive from which the package was made, as shown in tracebacks; "" if there is no package."""
     argv: list[str] = field(default_factory=list)
-    """`sys.argv` of the program at submit; tasks get the same."""
+    """`sys.argv` of the program at submit; tasks get the same arguments."""
     argv_names_topology: bool = False
     """Whether the first argument is the topology's name, which the program's parser may not expect."""
 
@@ -169,7 +169,7 @@ class Submitted(Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str) -> Submitted:
-        """Decode the result of `to_bytes`. Raises ConfigError with `source` if it is damaged or of another release.
+        """Decode the result of `to_bytes`. Raises ConfigError with `source` if it is damaged or from another release.
 
         Other users may be able to write to a state manager, so a launch that names a file outside the package is
         refused.
@@ -200,13 +200,13 @@ class Here(Struct, frozen=True):
     python: str
     """Interpreter that runs the user's code."""
     state_root: str = ""
-    """Folder of the state if it is in files of this host; "" for other kinds of state."""
+    """Folder of the state if the state is in files on this host; "" for other kinds of state."""
     packages: str = ""
     """Folder of the stored packages."""
     checkpoints: str = ""
     """The folder of checkpoints if the settings name no folder."""
     address: str = ""
-    """IPv4 address on which processes of this host listen for other hosts; "" if the settings name the address."""
+    """IPv4 address on which processes on this host listen for other hosts; "" if the settings name the address."""
     token: str = ""
     """File of the join token; "" if the containers are on the scheduler's host."""
 
@@ -224,19 +224,19 @@ def make_here(submitted: Submitted, launch_file: str | os.PathLike[str]) -> Here
 
 
 def settings_here(settings: Settings, checkpoints: str) -> Settings:
-    """Return the settings with this host's folder of checkpoints, unless they name a folder."""
+    """Return the settings with this host's checkpoint folder, unless the settings name a folder."""
     room = settings.get("checkpoint")
     return settings if room is None or room.get("root") else {**settings, "checkpoint": {**room, "root": checkpoints}}
 
 
 def settings_anywhere(settings: Settings, checkpoints: str) -> Settings:
-    """Return the settings without this host's folder of checkpoints: the inverse of `settings_here`."""
+    """Return the settings without this host's checkpoint folder: the inverse of `settings_here`."""
     room = settings.get("checkpoint", {})
     return {**settings, "checkpoint": {**room, "root": ""}} if room.get("root") == checkpoints else settings
 
 
 def checkpoints_dir(cluster: str) -> Path:
-    """Return the default folder of a cluster's checkpoints."""
+    """Return the default folder for a cluster's checkpoints."""
     return heron_home() / "checkpoints" / cluster
 
 
@@ -246,13 +246,13 @@ def packages_dir() -> Path:
 
 
 def local_state_root(settings: Settings, cluster: str) -> str:
-    """Return the folder of a cluster's state in files."""
+    """Return the folder for a cluster's state if the state is in files."""
     given = settings.get("statemgr", {}).get("root")
     return str(absolute(str(given)) if given else heron_home() / "state" / cluster)
 
 
 def sockets_dir(topology_id: str) -> Path:
-    """Folder of a topology's sockets: short, because a socket's path may have at most 107 bytes."""
+    """Return the folder for a topology's sockets. The path is short, because a socket's path has at most 107 bytes."""
     base = tempfile.gettempdir()
     base = base if len(base) <= _TEMPORARY_MAX_CHARS else "/tmp"
     return Path(base) / f"heron-{os.getuid()}" / short_hash(topology_id)
@@ -287,7 +287,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """The settings by room and field, with the folders of this host as defaults."""
+        """The settings by room and field, with this host's folders as defaults."""
         return settings_here(self.submitted.settings, self.here.checkpoints)
 
     @property
@@ -316,7 +316,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def log_dir(self) -> Path:
-        """Directory of the log files of the topology's processes on this host."""
+        """Directory for the log files of the topology's processes on this host."""
         return Path(self.here.working_dir) / "log-files"
 
     @property
@@ -325,7 +325,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """IPv4 address on which processes of this host listen for other hosts; "" if the settings name it."""
+        """IPv4 address on which processes on this host listen for other hosts; "" if the settings name the address."""
         return self.here.address
 
     @property
@@ -336,7 +336,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def _state_is_at_endpoint(self) -> bool:
-        """Whether the state is in files of the scheduler's host, which is not this host."""
+        """Whether the state is in files on the scheduler's host, which is not this host."""
         return bool(self.here.token) and self.submitted.state_type in ("local", "endpoint")
 
     @property
@@ -380,7 +380,7 @@ def load_submitted(path: str | os.PathLike[str]) -> Submitted:
 
 
 def save_submitted(submitted: Submitted, path: str | os.PathLike[str]) -> None:
-    """Write a launch file without this host's file."""
+    """Write a launch file, but not this host's file."""
     write_json(submitted, path)
 
 

@@ -99,7 +99,7 @@ class LogicalPlan(Struct, frozen=True, dict=True):
         return result
 
     def component(self, name: str) -> ComponentDef:
-        """Return the component of this name. Raises TopologyError with the nearest name if it is unknown."""
+        """Return the component with this name. Raises TopologyError with the nearest name if it is unknown."""
         found = self.components.get(name)
         if found is None:
             raise TopologyError(

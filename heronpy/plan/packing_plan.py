@@ -1,4 +1,4 @@
-"""Packing plans: the assignment of tasks to containers, checks of a plan, and the difference of two plans. Pure.
+"""Packing plans: the assignment of tasks to containers, checks of a plan, and the difference between two plans. Pure.
 
 The plan itself is the protobuf message. Container 0 runs the topology master and never appears in the plan.
 Task ids are unique for the life of a topology: `next_task_id` also accounts for removed tasks, so an id is
@@ -35,7 +35,7 @@ def tasks(plan: plan_pb2.PackingPlan) -> Iterator[PlacedTask]:
 
 
 def tasks_by_id(plan: plan_pb2.PackingPlan) -> dict[int, PlacedTask]:
-    """Return every task of a plan by its id."""
+    """Map each task id of a plan to its task."""
     return {task.task_id: task for task in tasks(plan)}
 
 

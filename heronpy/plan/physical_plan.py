@@ -1,4 +1,4 @@
-"""Builds physical plans: the place of each task. A plan never changes; a new plan has a higher version. Pure."""
+"""Builds physical plans: the location of each task. A plan never changes; a new plan has a higher version. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.proto import plan_pb2, topology_pb2
 
 
 def build_physical_plan(topology: Any, packing: Any, stmgr_records: Iterable[Any], version: int, epoch: int) -> Any:
-    """Build the PhysicalPlan of a packing plan whose stream managers have all registered.
+    """Build the PhysicalPlan for a packing plan whose stream managers have all registered.
 
     Raises TopologyError with the names of containers that have no stream manager. Records of containers
     outside the packing plan are ignored.

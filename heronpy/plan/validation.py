@@ -83,7 +83,7 @@ def _names(plan: LogicalPlan) -> Iterator[str]:
         if name == SYSTEM_COMPONENT:
             yield f"the component name '{name}' is reserved; choose another name"
         if count > 1:
-            yield f"{count} components are named '{name}'; give each its own name"
+            yield f"{count} components are named '{name}'; give each a different name"
 
 
 def _settings(plan: LogicalPlan) -> Iterator[str]:

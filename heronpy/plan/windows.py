@@ -1,4 +1,4 @@
-"""Computes how long windows keep tuples pending, and whether the limits of the spouts allow it. Pure.
+"""Computes how long windows keep tuples pending, and whether the limits of the spouts allow this. Pure.
 
 In mode ATLEAST_ONCE, a tuple tree ends when its tuples have left all their windows and the window results anchored to
 them have left the windows downstream. So window times add up along a path. A message timeout below the sum is refused,
@@ -90,7 +90,7 @@ def sliding_hold_s(duration_s: float, slide_s: float) -> float:
 
 
 def seconds_problem(value: Any) -> str | None:
-    """Return the problem of a window's duration, as a clause to follow its name; None if it is valid."""
+    """Return the problem with a window's duration, as a clause that follows its name; None if it is valid."""
     try:
         seconds = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -99,7 +99,7 @@ def seconds_problem(value: Any) -> str | None:
 
 
 def duration_problems(component: ComponentDef) -> Iterator[str]:
-    """Yield a sentence for each duration of a window that its bolt would refuse."""
+    """Yield a sentence for each window duration that the bolt would refuse."""
     for key in (SLIDING_KEY, SLIDE_KEY, TUMBLING_KEY):
         wrong = seconds_problem(component.config[key]) if key in component.config else None
         if wrong and not component.is_spout:
@@ -126,7 +126,7 @@ def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
 
 
 def limits_for(plan: LogicalPlan) -> dict[str, int]:
-    """Return the timeout and the pending limit that the windows of a topology need; empty without windows."""
+    """Return the timeout and the pending limit that the windows of a topology need; empty if there are no windows."""
     found = holds(plan, certain=False).values()
     if not found:
         return {}
@@ -137,7 +137,7 @@ def limits_for(plan: LogicalPlan) -> dict[str, int]:
 
 
 def problems(plan: LogicalPlan) -> Iterator[str]:
-    """Yield a sentence for each limit of a spout that its windows certainly exceed."""
+    """Yield a sentence for each spout limit that windows certainly exceed."""
     if not _acking(plan):
         return
     for name, hold in holds(plan, certain=True).items():
@@ -237,7 +237,7 @@ def _tick_s(config: Mapping[str, Any]) -> float:
 
 
 def _seconds(value: Any) -> float:
-    """Return the duration of a window in seconds; 0 for a duration that its bolt will refuse."""
+    """Return the duration of a window in seconds; 0 for a duration that the bolt will refuse."""
     return 0.0 if seconds_problem(value) else float(value)
 
 

@@ -1,12 +1,12 @@
-"""Decides which jobs of a pool run, and with how many tasks, when there is not enough room. Pure.
+"""Decides which jobs of a pool run, and with how many tasks, if the pool is too small for all of them. Pure.
 
 `allot` is called repeatedly, with its previous results. Jobs are served in this order: privileged, higher priority,
-running, older. First each job gets its minimum, then its wish, within the pool and the quota of its role. So the last
-jobs shrink first, and are stopped only if there is no room for their minimum.
+running, older. Each job first gets its minimum, then its wish, within the pool and the quota of its role. So the last
+jobs shrink first, and are stopped only if their minimum does not fit.
 
 Invariants: all jobs together never get more than the pool without its reserve, and the jobs of a role never get more
-than its quota. No job lacks room because of a later job. No job grows into room that another job has not left yet. A
-job that was cut back grows again when there has been room for it for `BACK_S`.
+than its quota. No job lacks capacity because of a later job. No job gets capacity that another job has not released
+yet. A job that was cut back grows again when the capacity for it has been free for `BACK_S`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from heronpy.packing.demand import size_text
 
 #: The share of a pool that is kept free for the containers of a lost slot.
 RESERVE: Final = 0.1
-#: Seconds for which room must have been free before a job that was cut back gets it.
+#: Seconds for which capacity must have been free before a job that was cut back gets it.
 BACK_S: Final = 300.0
 #: Number of steps in the search for the share of its wish that a job gets.
 _STEPS: Final = 32
 _ROUNDING: Final = 1 + 1e-9
 
-#: Component to its number of tasks.
+#: Map from component to its number of tasks.
 Tasks: TypeAlias = Mapping[str, int]
 
 
@@ -54,13 +54,13 @@ class Amount(Struct, frozen=True):
 
 class Allotted(Struct, frozen=True):
     state: Literal["GRANTED", "SHRUNK", "WAITING", "PREEMPTED"] = "GRANTED"
-    """WAITING: the job has not run yet. PREEMPTED: it has run, and is stopped until there is room again."""
+    """WAITING: the job has not run yet. PREEMPTED: the job has run, and is stopped until it fits again."""
     limits: dict[str, int] = {}
-    """Number of tasks of each component that gets fewer tasks than it wants."""
+    """Allotted number of tasks of each component that gets fewer tasks than desired."""
     why: str = ""
     """The reason as a sentence with numbers; "" if the job gets all tasks."""
     fits_since: float | None = None
-    """Time since which there has been room for more tasks; None if there is no room."""
+    """Time since which more tasks would have fitted; None if no more tasks fit."""
 
     @property
     def runs(self) -> bool:
@@ -69,28 +69,28 @@ class Allotted(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """A job that should run in the pool."""
+    """A job that should run in the pool, or is leaving the pool."""
 
     job: str
     each: dict[str, Amount]
-    """Room of one task of each component."""
+    """Resources of one task of each component."""
     besides: Amount
-    """Room that the job needs in addition to its tasks."""
+    """Resources that the job needs in addition to its tasks."""
     least: Tasks
-    """Minimum tasks with which the job runs; at most its wish."""
+    """Minimum number of tasks of each component with which the job runs; at most `wish`."""
     wish: Tasks
-    """Desired tasks; empty if the job is leaving the pool."""
+    """Desired number of tasks of each component; empty if the job is leaving the pool."""
     role: str = ""
     priority: int = 100
     privileged: bool = False
     created: float = 0.0
     held: Tasks = {}
-    """Tasks for which the job keeps room now, during a change both old and new; empty if it does not run."""
+    """Tasks that occupy the pool now; during a change, the larger of old and new. Empty if the job does not run."""
     before: Allotted = Allotted()
     """The last result of `allot`."""
 
     def room(self, tasks: Tasks) -> Amount:
-        """Return the room that the job needs for these tasks; zero without tasks."""
+        """Return the resources that the job needs for these tasks; zero if there are no tasks."""
         return sum(
             (self.each[one].times(n) for one, n in tasks.items() if one in self.each),
             self.besides if tasks else Amount(),
@@ -98,14 +98,14 @@ class Claim(Struct, frozen=True):
 
 
 class _Room:
-    """The remaining room, in total and by role."""
+    """The remaining capacity of a pool, in total and by role."""
 
     def __init__(self, all_of_it: Amount, quotas: Mapping[str, Amount]) -> None:
         self._whole = {"": all_of_it, **{f"role {role}": quota for role, quota in quotas.items()}}
         self._taken = dict.fromkeys(self._whole, Amount())
 
     def lacks(self, claim: Claim, more: Amount, own: Amount) -> str:
-        """Return why a job cannot get this amount in addition to `own`, which it has taken; "" if it can."""
+        """Return why a job cannot get this amount in addition to `own`, which it already has; "" if it can."""
         for name in self._of(claim):
             whole, taken = self._whole[name], self._taken[name]
             if not (taken + more).fits(whole):
@@ -129,7 +129,7 @@ def allot(
     """Compute the allotment of each job, by name.
 
     `slots` are the sizes of the slots that are not drained. `quotas` limit the jobs of a role together; other roles
-    have no limit. `now` must come from one clock in all calls. Whether each container fits into a slot is not checked.
+    have no limit. `now` must come from the same clock in all calls. The size of single containers is not checked.
     """
     whole = sum(slots, Amount())
     room = _Room(whole.times(1 - RESERVE), quotas)
@@ -184,7 +184,7 @@ def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str
 
 
 def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -> Allotted:
-    """Return the allotment of a job, which gets more tasks only after room for them has been free for long enough."""
+    """Return the allotment of a job, which gets more tasks only after they would have fitted for `BACK_S`."""
     before = claim.before
     stopped: Allotted = Allotted("PREEMPTED" if claim.held or before.state == "PREEMPTED" else "WAITING", why=why)
     if tasks is None:
@@ -203,8 +203,8 @@ def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -
 
 
 def _moved_in(claim: Claim, allotted: Allotted, free: Amount, now: float) -> tuple[Allotted, Amount]:
-    """Return the current allotment of a job and the room left after it. Other jobs may not have left the room that the
-    job will get.
+    """Return the current allotment of a job, without capacity that other jobs have not released yet, and the capacity
+    that remains.
     """
     tasks, held = granted(claim, allotted), claim.held
     if all(n <= held.get(one, 0) for one, n in tasks.items()):

@@ -18,8 +18,8 @@ ALERTS_MAX = 64
 
 
 class Changed(Struct, frozen=True, tag=True):
-    """A change of a value of layer scaler, or in mode `advise` a recommended change: `parallelism`, `concurrency` or
-    `ram`.
+    """A change to a value of layer scaler, which is only recommended in mode `advise`. `key` is `parallelism`,
+    `concurrency` or `ram`.
     """
 
     component: str
@@ -31,7 +31,7 @@ class Changed(Struct, frozen=True, tag=True):
 
 
 class Refused(Struct, frozen=True, tag=True):
-    """A step for a component was refused; reported again only when the reason changes."""
+    """A refused step for a component, which is reported again only when the reason changes."""
 
     component: str
     cause: str
@@ -67,7 +67,7 @@ Decision: TypeAlias = Changed | Refused | Judged | Alerted | Cleared
 
 
 class Alert(Struct, frozen=True):
-    """A cause that exists or existed a short time ago."""
+    """A cause that exists or existed recently."""
 
     component: str
     cause: str
@@ -105,8 +105,8 @@ def watched(
 
 
 def lag_text(lag_s: float) -> str:
-    """Format a lag, such as `lag 2m05s`."""
-    return "stands still" if lag_s >= ENDLESS_S else f"lag {format_duration(lag_s)}"
+    """Format a lag, such as `lag 2m05s`, or `stalled` if no tuples are processed."""
+    return "stalled" if lag_s >= ENDLESS_S else f"lag {format_duration(lag_s)}"
 
 
 def rate_text(per_s: float) -> str:

@@ -38,7 +38,7 @@ _FADES = 0.99
 
 
 class Line(Struct, frozen=True):
-    """The memory of a task as a function of its number of keys, fitted to weighted sums."""
+    """The memory of a task as a linear function of its number of keys, kept as weighted sums."""
 
     weight: float = 0.0
     keys: float = 0.0
@@ -66,7 +66,7 @@ class Line(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """The figures of a component that were learned from earlier looks."""
+    """The figures of a component from earlier looks."""
 
     #: Measured tuples per second of one busy thread; 0: unknown.
     measured: float = 0.0
@@ -99,7 +99,7 @@ class Known(Struct, frozen=True):
 
 
 def threads(one: Figures) -> int:
-    """Return n k: the number of tasks times the simultaneous calls of each."""
+    """Return n k: the number of tasks times the simultaneous calls of each task."""
     return one.tasks * one.concurrency
 
 
@@ -109,13 +109,13 @@ def is_even(one: Figures) -> bool:
 
 
 def busy_s(one: Figures) -> float | None:
-    """The time of a tuple in a busy thread, in seconds; None: unknown."""
+    """Return the seconds that a busy thread needs for a tuple; None if unknown."""
     return threads(one) * one.busy / one.processed if one.busy and one.processed else None
 
 
 def usual_s(one: Figures, known: Known, now: float, day_s: float) -> float | None:
-    """Return the usual time of a tuple: from a day's healthy minutes or, until these are known, from earlier looks at
-    this program.
+    """Return the usual seconds for a tuple: from a day's healthy minutes or, until these are known, from earlier looks
+    at this program.
     """
     if one.usual_s is not None:
         return one.usual_s
@@ -172,7 +172,7 @@ def growth(known: Known) -> float:
 
 
 def left_s(look: Observation, known: Mapping[str, Known]) -> float | None:
-    """Return the seconds until the backlog of the sources is gone at its current rate; None if it does not shrink."""
+    """Return the seconds until the sources' backlog is gone at the current rate; None if it does not shrink."""
     spouts = [one for one in look.components if one.is_spout]
     waits = [one.backlog for one in spouts if one.backlog is not None]
     grows = sum(growth(known[one.name]) for one in spouts)
@@ -195,7 +195,7 @@ def asked_for(look: Observation, known: Mapping[str, Known]) -> dict[str, float]
 def with_backlog(
     asked: Mapping[str, float], look: Observation, known: Mapping[str, Known], drain_s: float
 ) -> dict[str, float]:
-    """Return X + (B + X r) / t of each component: the rate that clears the backlog within `drain_s`."""
+    """Return X + (B + X r) / t for each component: the rate that clears the backlog within `drain_s`."""
     waits = {one.name: one.backlog or 0.0 for one in look.components}
     comes = {
         one.name: asked[one.name] + (waits[one.name] + asked[one.name] * look.rescale_s) / drain_s
@@ -276,7 +276,7 @@ def _drained(spout: Figures, look: Observation) -> float:
 
 
 def shown_lag(look: Observation, kept_up_at: float) -> float | None:
-    """The lag for users: an estimated age of the backlog never exceeds the time since the last look without a lag."""
+    """Return the lag to show to users, which is limited by the time since the last look without a lag."""
     lag_s = lag_of(look) if look.components else None
     if lag_s is None or lag_s >= ENDLESS_S or not kept_up_at:
         return lag_s

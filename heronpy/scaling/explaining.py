@@ -18,10 +18,10 @@ class Evidence(Struct, frozen=True):
     tasks: int
     low: int
     high: int | None
-    """The limits of `scale`; None if the component is not scaled."""
+    """The maximum in `scale`; None if the component is not scaled."""
     arrives_per_s: float | None
     each_per_s: float | None
-    """The rate of one task."""
+    """Tuples per second that one task can process."""
     busy: float | None
     waits: float | None
     """Number of tuples that wait for the component."""
@@ -67,11 +67,11 @@ def _stops_scaling(state: State, times: Times) -> Alert | None:
 def _verdict(
     state: State, one: Figures, needed: int | None, goal: Goal, times: Times
 ) -> tuple[str, float | None, float | None]:
-    """Return a sentence about the decision, and the time from which and until which the decision holds."""
+    """Return a sentence about the decision, the time since which it holds, and the time until which it holds."""
     name, high = one.name, goal.max.get(one.name)
     trial = state.plan.trials.get(name) if state.plan is not None else None
     if state.plan is not None and trial is not None:
-        what = {"ram": "bytes of memory a task", "concurrency": "calls at once"}.get(trial.key, "tasks")
+        what = {"ram": "bytes of memory per task", "concurrency": "calls at once"}.get(trial.key, "tasks")
         seen = state.plan.seen_at
         now = "the scaler waits for the effect" if seen else "the manager is making the change"
         text = f"{trial.before:,} -> {trial.after:,} {what}: {now}"
@@ -92,25 +92,25 @@ def _verdict(
         return "not scaled: the throughput of a task is not known yet", None, None
     if wants is not None and one.tasks >= high:
         wanted = max(needed, one.tasks + 1)
-        return f"it needs {wanted} tasks, and scale.max.{name} is {high}; raise the limit", wants, None
+        return f"it needs {wanted} tasks, but scale.max.{name} is {high}; raise the limit", wants, None
     settled = max(wants + times.sure_s, state.changed_at + times.window_s) if wants is not None else 0.0
     if wants is not None and settled > state.at:
         return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, settled
     if wants is not None:
         return (
-            "its tasks are busy; it gets more tasks unless the backlog clears soon or the load does not need them",
+            "its tasks are busy; it gets more tasks unless the backlog clears soon or the load needs no more tasks",
             wants,
             None,
         )
     if needed > one.tasks:
-        return "it may need more tasks; it gets them when it is too busy or holds the topology up", None, None
+        return "it may need more tasks; it gets them when it is too busy or slows the topology down", None, None
     if spare is None or needed >= one.tasks:
         return "it has enough tasks", None, None
     last, text = state.shrunk.get(name), "it has more tasks than it needs"
     again = last.at + times.shrink_s if last is not None else 0.0
     if again > max(spare + times.spare_s, state.at):
-        return f"{text}; at most one reduction is made in {format_duration(times.shrink_s)}", spare, again
+        return f"{text}; at most one reduction is made every {format_duration(times.shrink_s)}", spare, again
     if spare + times.spare_s > state.at:
         return f"{text}; some are removed after {format_duration(times.spare_s)}", spare, spare + times.spare_s
-    why = "while there is an alert or a backlog, or while other days or the memory of its keys need them"
+    why = "while there is an alert or a backlog, or while other days or the memory for its keys need the tasks"
     return f"{text}; no task is removed {why}", spare, None

@@ -26,7 +26,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     asynchronous: bool = False
     #: Tuples per second that a bolt has processed or a spout has emitted.
     processed: float | None = None
-    #: Emitting component to the tuples per second that it has emitted to this component.
+    #: Map from emitting component to the tuples per second that it has emitted to this component.
     inputs: dict[str, float] = {}
     #: Share of the time, from 0 to 1, in which threads or call slots were in use: the mean of the tasks.
     busy: float | None = None
@@ -93,7 +93,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     rescale_s: float = 2.0
     #: Bytes of the smallest slot or host for tasks.
     room_bytes: int | None = None
-    #: Component to its past demand.
+    #: Map from component to its past demand.
     past: dict[str, Past] = {}
 
     @property
@@ -119,7 +119,7 @@ class Goal(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """The times of decisions in seconds. A shorter day shortens all times in proportion, down to their minimums."""
+    """The times that decisions use, in seconds. A shorter day shortens all times in proportion, down to a minimum."""
 
     day_s: float = 86_400.0
     look_s: float = 60.0

@@ -1,7 +1,7 @@
 """The minutes of a job in an SQLite file: the demand on its components in the last 14 days, how its promise was kept,
 and all looks of the last day.
 
-The file belongs to the job's name, so it outlives deploys. Losing the file only affects sizing, so an unreadable file
+The file belongs to the job's name, so it outlives deploys. Losing the file affects only sizing, so an unreadable file
 is set aside and replaced by a new file.
 """
 
@@ -85,8 +85,8 @@ class History:
         return database
 
     def look(self, at: float, measured_s: float, broken_s: float, minute: bytes) -> None:
-        """Store the figures of a look, with the seconds since the previous look in which the lag was known and in which
-        it was too high.
+        """Store the figures of a look. `measured_s` and `broken_s` are the seconds since the previous look in which the
+        lag was known, and in which it was too high.
         """
         with self._said():
             row = (at, measured_s, broken_s, zlib.compress(minute))
@@ -149,7 +149,7 @@ class History:
 
 
 def recorded_since(file: Path, since: float) -> Iterator[bytes]:
-    """Yield the looks since that time, oldest first, from a file that may be in use; empty without a file."""
+    """Yield the looks since that time, oldest first; none if there is no file. The file may be in use."""
     if not file.exists():
         return
     try:

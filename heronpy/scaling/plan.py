@@ -2,8 +2,8 @@
 
 Three findings of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. A lag
 above the promise also leads to a change while a component is fully and evenly busy. All other findings open an alert.
-Scaling is suspended while an alert is open that more tasks cannot solve. Invariants: There is one plan at a time, and
-each plan is judged before the next plan. No value leaves the limits of `scale`. Without figures, no change is made.
+Scaling is suspended while an alert that more tasks cannot solve is open. Invariants: There is one plan at a time, and
+each plan is judged before the next one begins. No value leaves the limits of `scale`. Without figures, nothing changes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HELPED: Final = 0.5
 MEMORY_GROWS, MEMORY_SHARE, MEMORY_FULL = 1.5, 0.2, 0.8
 _BARS_MAX: Final = 6
 _GAP_LOOKS: Final = 5
-_MORE: Final = "the last step helped, so there may be up to twice as many now"
+_MORE: Final = "the last step helped, so this step at most doubles the number"
 
 
 class Outcome(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Outcome(Struct, frozen=True):
     decisions: tuple[Decision, ...] = ()
     #: Values for layer scaler: `parallelism`, `resources` and `concurrency` by component.
     changes: dict[str, dict[str, Any]] = {}
-    #: Component to its demand and the keys of all its tasks, for the history.
+    #: Map from component to its demand and the keys of all its tasks, for the history.
     rates: dict[str, tuple[float, float | None]] = {}
 
 
@@ -175,7 +175,7 @@ class _Round:
         return one.verdict not in _HARMLESS and not self._always_waits(one) and not _spares_tasks(one)
 
     def _is_beside(self, one: Finding) -> bool:
-        """Whether a machine is full, but the component that holds the topology up does not wait for a CPU."""
+        """Whether a machine is full, but the component that slows the topology down does not wait for a CPU."""
         if not _spares_tasks(one):
             return False
         others = self.look.findings
@@ -187,7 +187,7 @@ class _Round:
     def _always_waits(self, one: Finding) -> bool:
         """Whether a component waits no longer than usual, so that more tasks would allow more simultaneous calls.
 
-        Until health knows the usual time, the time at earlier looks shows that a dependency has become slow.
+        Until health knows the usual time, the time at earlier looks shows whether a dependency has become slow.
         """
         part = self.parts.get(one.component)
         if one.verdict is not Verdict.DEPENDENCY or part is None or not part.processed:
@@ -200,7 +200,7 @@ class _Round:
         return part.name in self.goal.max and part.name not in self.was.bars
 
     def _wants_more(self, one: Figures) -> bool:
-        """Whether a component holds the topology up and more tasks would help."""
+        """Whether a component slows the topology down and more tasks would help."""
         few = self._of(Verdict.UNDER_PROVISIONED, one.name)
         waits = self._of(Verdict.DEPENDENCY, one.name)
         if (few is not None and "known_in_s" not in few.figures) or (waits is not None and self._always_waits(waits)):
@@ -267,14 +267,14 @@ class _Round:
             if key == "parallelism" and self.goal.clamped(one.name, after) < after:
                 after, most = self.goal.clamped(one.name, after), self.goal.max[one.name]
                 needed = self._needed(one, key, steady)
-                text = f"{one.name} needs {needed} tasks, and scale.max.{one.name} is {most}; raise the limit"
+                text = f"{one.name} needs {needed} tasks, but scale.max.{one.name} is {most}; raise the limit"
                 # A backlog needs more tasks for a short time only.
                 self.found += [Alert(one.name, "maximum", text)] if one.name in pressed and needed > most else []
                 if after <= before:
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
             if figures["after"] > after:
-                text += f"; {figures['after']:.0f} would be needed, and scale.max.{one.name} is {after}"
+                text += f"; {figures['after']:.0f} would be needed, but scale.max.{one.name} is {after}"
             if to_try:
                 step = _MORE if one.name in self.helped else "one task is added"
                 what = "the tasks wait for something other than a CPU, and their usual waiting time is not known yet"
@@ -289,8 +289,8 @@ class _Round:
         return estimate.concurrency_for(rate, per_thread, one.tasks)
 
     def _shrink(self, spare: list[str], asked: dict[str, float]) -> None:
-        """Remove tasks that were not needed for a long time, if there is no problem or backlog and other days do not
-        need them.
+        """Remove tasks that have not been needed for a long time, unless a problem, a backlog or the load of other days
+        needs them.
         """
         calm = all(one.verdict in CALM and one.verdict is not Verdict.CATCHING_UP for one in self.look.findings)
         if not calm or not self.keeps_up:  # a backlog would need more tasks than its rate alone
@@ -385,7 +385,7 @@ class _Round:
     # ---- effects --------------------------------------------------------------------------
 
     def _judge(self, plan: Plan) -> None:
-        """Judge a plan: when it is visible and has settled, compare its actual effect with the planned effect."""
+        """Judge a plan: once its changes are visible and settled, compare their effect with the planned effect."""
         if plan.seen_at is None:
             if all(_is_made(trial, self.parts.get(name)) for name, trial in plan.trials.items()):
                 self.plan = replace(plan, seen_at=self.now)
@@ -414,7 +414,7 @@ class _Round:
             self.helped.discard(name)
             if effect < EFFECT_MIN and self.vetoed:
                 text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} had no effect"
-                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve its problem"))
+                self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve the problem"))
                 continue
             if effect >= HELPED and gained > 0:
                 self.helped.add(name)
@@ -437,7 +437,7 @@ class _Round:
     # ---- alerts ---------------------------------------------------------------------------
 
     def _check_figures(self) -> None:
-        """Open an alert if figures are missing for a long time, because the scaler does not act without them."""
+        """Open an alert if figures have been missing for a long time, because the scaler does not act without them."""
         missing = [one.name for one in self.look.components if one.processed is None or one.busy is None]
         names = ", ".join(missing) if self.look.components else ""
         unknown = (bool(missing) and not self.changing) or not self.look.components
@@ -513,7 +513,7 @@ class _Round:
         return Outcome(state, (*said, *self.said), changes, rates)
 
     def _of_parts(self, by_component: dict[str, T]) -> dict[str, T]:
-        """Drop entries of components that the topology no longer has."""
+        """Drop entries for components that the topology no longer has."""
         return {name: one for name, one in by_component.items() if not self.parts or name in self.parts}
 
     def _keys(self, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Recorded observations of a job, as series for charts and as a replay through the code that decides. Pure."""
+"""Converts a job's recorded observations to series for charts, and replays the decisions on them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heronpy.views.past import Series, Timeline
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
-    """A look, the goal at that time, and the state before the look; None: the state after the previous minute."""
+    """A look and the goal at that time. `state` is the state before the look; None: unchanged since the last one."""
 
     look: Observation
     goal: Goal
@@ -25,7 +25,7 @@ class Minute(Struct, frozen=True, omit_defaults=True):
 
 
 def timeline_of(minutes: Iterable[bytes], promised_s: float | None) -> Timeline:
-    """Convert recorded minutes to lines: tasks and demand of each component, lag and promised lag."""
+    """Convert recorded minutes to series: tasks and demand of each component, lag and promised lag."""
     seen = [msgspec.json.decode(one, type=Minute) for one in minutes]
     looks, asked = [one.look for one in seen], [_asked(one) for one in seen]
     lags = [shown_lag(one.look, (one.state or State()).kept_up_at) for one in seen]

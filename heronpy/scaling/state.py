@@ -37,7 +37,7 @@ class Bar(Struct, frozen=True):
 
 
 class Shrunk(Struct, frozen=True):
-    """The time at which tasks of a component were removed, and its previous number of threads."""
+    """When tasks of a component were removed, and the component's previous number of threads."""
 
     at: float
     threads: int
@@ -48,9 +48,9 @@ class State(Struct, frozen=True):
 
     at: float = 0.0
     known: dict[str, Known] = {}
-    #: Condition, such as a component needing more tasks, to the time since which it holds.
+    #: Map from condition, such as a component needing more tasks, to the time since which it holds.
     since: dict[str, float] = {}
-    #: Time of the last change of the topology by a user.
+    #: Time when a user last changed the topology.
     changed_at: float = 0.0
     #: The program at the last look, and the time since which it runs; 0: since before the first look.
     program: str = ""
@@ -60,7 +60,7 @@ class State(Struct, frozen=True):
     bars: dict[str, Bar] = {}
     #: Components whose last step had most of its effect, since a user changed the topology.
     helped: tuple[str, ...] = ()
-    #: Component to the last reason of a refusal.
+    #: Map from component to the last reason for a refusal.
     said: dict[str, str] = {}
     alerts: dict[str, Alert] = {}
     slo: Attainment = Attainment()
@@ -70,7 +70,7 @@ class State(Struct, frozen=True):
 
 
 def by_clock(state: State, now: float, times: Times) -> State:
-    """Return the state without future times, for which the scaler would wait if the clock was set back."""
+    """Return the state with future times set to now, so that the scaler does not wait if the clock was set back."""
     if state.at <= now:
         return state
     plan = state.plan
@@ -92,5 +92,5 @@ def by_clock(state: State, now: float, times: Times) -> State:
 
 
 def withdrawn(state: State) -> State:
-    """Return the state after a failed write of changes, without a plan in progress."""
+    """Return the state without its plan, because the plan's changes could not be written."""
     return replace(state, plan=None)

@@ -297,7 +297,7 @@ def reading(spout: type, config: dict[str, Any]) -> TopologyBuilder:
 
 
 def test_an_empty_pattern_and_followed_files_are_said_plainly() -> None:
-    with pytest.raises(ValueError, match="a pattern of paths of text files is empty; name the files"):
+    with pytest.raises(ValueError, match="a path pattern for text files is empty; name the files"):
         absolute_patterns(["/logs/*.log", ""])
     chosen = choose(topology("visits", "/logs/*.log", "/out", follow="1").build())
     assert (chosen.mode, chosen.why) == (

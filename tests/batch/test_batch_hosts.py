@@ -130,7 +130,7 @@ SHARED = {
         ({"heron.engine.kind": ""}, ()),
         ({"heron.ingest.ledger": ""}, ("keeps its ledger in SQLite, which works on one host only",)),
         ({"heron.ingest.ledger": "sqlite:/shared/l.db"}, ("keeps its ledger in SQLite",)),
-        ({"heron.batch.folder": "/mine"}, ("/mine is a folder of this host; set heron.batch.folder",)),
+        ({"heron.batch.folder": "/mine"}, ("/mine is a folder on this host; set heron.batch.folder",)),
         ({"heron.engine.shared": "/other"}, ("'lines' reads", "'store' writes", "heron.checkpoint.root", "heron.batch.folder")),
     ],
 )  # fmt: skip

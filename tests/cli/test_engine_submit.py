@@ -60,7 +60,7 @@ def effectively_once() -> topology_pb2.Topology:
 
 def test_effectively_once_needs_a_store_that_all_hosts_reach(tmp_path: Path) -> None:
     stores = {"checkpoint": {"root": tmp_path / "ckpt"}}
-    with pytest.raises(TopologyError, match="is a folder of this host"):
+    with pytest.raises(TopologyError, match="is a folder on this host"):
         on_engine.settle(effectively_once(), settings(**stores), "local")
     assert on_engine.settle(effectively_once(), settings(**stores, engine={"shared": f"/x:{tmp_path}"}), "local")
     with pytest.raises(TopologyError, match=r"heron\.checkpoint\.replica"):
@@ -119,7 +119,7 @@ def test_work_units_need_a_ledger_that_all_hosts_reach() -> None:
 
 def test_an_archive_of_logs_is_where_all_hosts_reach_it(tmp_path: Path) -> None:
     own = {"logging": {"archive": tmp_path / "logs"}}
-    with pytest.raises(ConfigError, match=r"heron.logging.archive is .*, a folder of this host"):
+    with pytest.raises(ConfigError, match=r"heron.logging.archive is .*, a folder on this host"):
         on_engine.settle(word_count(), settings(**own), "local")
     resolved = settings(**own, engine={"shared": tmp_path})
     assert on_engine.settle(word_count(), resolved, "local") == "slurm"
@@ -130,7 +130,7 @@ def test_an_archive_of_logs_is_where_all_hosts_reach_it(tmp_path: Path) -> None:
 
 def test_packages_are_where_all_hosts_reach_them(tmp_path: Path) -> None:
     own = {"engine": {"packages": tmp_path / "packages"}}
-    with pytest.raises(ConfigError, match=r"heron.engine.packages is .*, a folder of this host"):
+    with pytest.raises(ConfigError, match=r"heron.engine.packages is .*, a folder on this host"):
         on_engine.settle(word_count(), settings(**own), "local")
     resolved = settings(engine={"packages": tmp_path / "packages", "shared": tmp_path})
     assert on_engine.settle(word_count(), resolved, "local") == "slurm"
@@ -152,7 +152,7 @@ def test_a_spark_sink_needs_a_place_for_its_batches_that_all_hosts_reach(tmp_pat
 
     shared = {"shared": tmp_path}
     assert "set heron.spark.handover to a folder below" in problems(with_a_spark_sink(), engine=shared)
-    assert "heron.spark.handover is /elsewhere, a folder of this host" in problems(
+    assert "heron.spark.handover is /elsewhere, a folder on this host" in problems(
         with_a_spark_sink(), engine=shared, spark={"handover": "/elsewhere"}
     )
     inside = {"handover": tmp_path / "handover"}

@@ -148,7 +148,8 @@ def test_when_all_are_damaged_nothing_starts_unless_empty_is_allowed(heron: Hero
     empty = dry(heron, program(), "--restore", "latest", "--config-property", "heron.checkpoint.allow_empty=true")
     assert empty.code == 0 and json.loads(empty.out)["restore"] is None
     assert (
-        "no checkpoint of 'wordy' can be restored; starting empty, as heron.checkpoint.allow_empty is set" in empty.err
+        "no checkpoint of 'wordy' can be restored; starting empty, because heron.checkpoint.allow_empty is set"
+        in empty.err
     )
 
 

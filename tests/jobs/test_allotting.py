@@ -261,11 +261,12 @@ def test_a_quota_that_is_too_small_is_to_be_raised(cluster: Cluster) -> None:
     allotting = Allotting(cluster.store, cluster.state, cluster.needs)
     allotting.quotas = {"ads": Amount(3, 1e9)}
     store = Store(cluster.state, Clock(cluster.now), allotting.check_change)
-    digest, raise_it = store.get("Second").document.definition, r"raise the quota of role 'ads' in jobs.yaml of the"
+    digest = store.get("Second").document.definition
+    raise_it = "raise the quota of role 'ads' in the cluster's jobs.yaml"
     with pytest.raises(RequestError, match=rf"set parallelism.work=3, which fits, or {raise_it}"):
         store.set("Second", "oncall", {"parallelism": {"work": 4}}, 0, "me", "")
     layer = {"definition": digest, "parallelism": {"work": 4}, "place": {"pool": "small"}, "role": "ads"}
-    with pytest.raises(RequestError, match=rf"give it less, or {raise_it}"):
+    with pytest.raises(RequestError, match=rf"reduce its resources, or {raise_it}"):
         store.create("Never", {"provisioner": layer}, "me", "")
 
 

@@ -438,7 +438,7 @@ class TestJobs:
     def test_a_second_one_of_the_name_is_refused(self, store: Store, state: MemoryStateManager) -> None:
         with pytest.raises(NodeExistsError, match="job 'Day' exists; deploy the program to it, or choose another name"):
             make_job(state)
-        with pytest.raises(ConfigError, match=r"the name 'a/b' of the job contains a slash; choose another name"):
+        with pytest.raises(ConfigError, match=r"the job name 'a/b' contains a slash; choose another name"):
             make_job(state, name="a/b")
 
     def test_one_that_is_not_there_names_the_nearest(self, store: Store) -> None:

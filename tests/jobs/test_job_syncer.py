@@ -280,7 +280,7 @@ def test_what_died_is_started_again_without_a_check() -> None:
     syncing.look()
     during = syncing.running
     (opened,) = of_running("Day", rested, during, 0.0)
-    assert (opened.cause, opened.text, opened.over) == ("died", "the topology died; it is started again", False)
+    assert (opened.cause, opened.text, opened.over) == ("died", "the topology died; it is being restarted", False)
     (over,) = of_running("Day", during, syncing.sync(), 0.0)
     assert (over.cause, over.over) == ("died", True)
 

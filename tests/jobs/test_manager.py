@@ -98,7 +98,7 @@ def test_a_topology_that_died_leaves_a_line_and_is_counted(state: MemoryStateMan
     driver.meanwhile = lambda: lines.append(shown(store, "Day")["scaler"]["components"])
     syncing.sync("Day")
     assert [(one.who, one.text) for one in store.log("Day").decisions] == [
-        ("manager", "the topology died; it is started again")
+        ("manager", "the topology died; it is being restarted")
     ]
     found = shown(store, "Day")
     assert found["restarted"] == 12 and lines == [{}, {}], "figures of what has died are not shown"

@@ -87,7 +87,7 @@ def test_a_reason_has_the_backlog_of_the_sources_and_computes_to_its_target() ->
     )
     few = Job(replace(GOAL, max={"work": 5}))
     few.looks(3, FEW, backlog=2e6)
-    assert few.of(Changed)[0].text.endswith("; 6 would be needed, and scale.max.work is 5")
+    assert few.of(Changed)[0].text.endswith("; 6 would be needed, but scale.max.work is 5")
     assert not few.of(Alerted), "five tasks are enough for what arrives"
 
 
@@ -131,7 +131,7 @@ def test_what_is_explained_does_not_contradict_its_figures() -> None:
     job.look()
     assert verdict(job) == (
         2,
-        "it may need more tasks; it gets them when it is too busy or holds the topology up",
+        "it may need more tasks; it gets them when it is too busy or slows the topology down",
         None,
     )
     job = Job(tasks=6, processed=3900.0, busy=0.67)
@@ -226,7 +226,7 @@ def test_a_lag_is_no_longer_than_since_there_was_none() -> None:
     assert alert.text == "the lag of Day is 6m05s, above the promised 5s, but no component is full"
     job.work |= {"processed": 0.0}
     job.look(backlog=1e6)
-    assert lag_text(shown_lag(job.newest, job.state.kept_up_at) or 0.0) == "stands still"
+    assert lag_text(shown_lag(job.newest, job.state.kept_up_at) or 0.0) == "stalled"
     other = Job(busy=0.5, processed=0.0)
     other.looks(8, backlog=1e6)
     assert other.of(Alerted)[0].text == "Day makes no progress while tuples wait, but no component is full"
@@ -258,7 +258,7 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     job = Job(replace(GOAL, max={"work": 4}))
     job.looks(3, FEW)
     assert job.work["tasks"] == 4
-    assert [one.text for one in job.of(Alerted)] == ["work needs 5 tasks, and scale.max.work is 4; raise the limit"]
+    assert [one.text for one in job.of(Alerted)] == ["work needs 5 tasks, but scale.max.work is 4; raise the limit"]
     unset = Job(replace(GOAL, max={}))
     unset.looks(5, FEW)
     assert [one.text for one in unset.said] == [
@@ -356,7 +356,7 @@ def test_a_shrink_is_small_rare_and_halved_without_other_days() -> None:
     job.looks(600, SPARE, past={"work": known})
     assert job.work["tasks"] == 4, "once in 12 hours"
     evidence = {one.component: one for one in explained(job.state, job.newest, GOAL, TIMES)}["work"]
-    assert evidence.verdict == "it has more tasks than it needs; at most one reduction is made in 12h00m"
+    assert evidence.verdict == "it has more tasks than it needs; at most one reduction is made every 12h00m"
     assert evidence.until == job.state.shrunk["work"].at + TIMES.shrink_s > job.now
     other = Job(tasks=6, processed=1000.0, busy=0.2)
     other.looks(63, SPARE)

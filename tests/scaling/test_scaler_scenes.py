@@ -165,7 +165,7 @@ def test_while_the_usual_wait_is_not_known_each_step_that_helps_doubles_the_task
     monkeypatch.setattr(Model, "learn_usual", lambda self: None)
     scene = Scene(Model(parts({"computes": 0.05, "tasks": 1}, {"tasks": 6}), lambda _: 9000.0), 2)
     assert [(one.before, one.after) for _, one in scene.changes(up=True)] == [(1, 2), (2, 4), (4, 8), (8, 16)]
-    assert "one task is added" in scene.changes()[0][1].text and "up to twice as many" in scene.changes()[1][1].text
+    assert "one task is added" in scene.changes()[0][1].text and "at most doubles" in scene.changes()[1][1].text
     assert max(at for at, lag in scene.lags if lag > GOAL.lag_s) < 0.6 * HOUR and not scene.alerts, scene.told()
     # A step that does not help bars the next one.
     monkeypatch.setattr(plan, "EFFECT_MIN", 9.0)

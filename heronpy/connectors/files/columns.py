@@ -146,8 +146,8 @@ class ColumnWriter:
 def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa.Schema | None]) -> pa.Schema:
     """Return the schema of a sink's rows. Raises ConfigError if the schema is unknown or ambiguous.
 
-    `given` is the sink's own schema. `declared` has the schema of each input stream, or None if a stream is unknown or
-    declares no schema.
+    `given` is the sink's own schema. `declared` contains the schema of each input stream: None if it is unknown or not
+    declared.
     """
     found = [schema for schema in (given, *declared) if schema is not None]
     if not found or (given is None and None in declared):
@@ -160,7 +160,7 @@ def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa
         raise ConfigError(f"schema of {component} must be a pyarrow.Schema, not {type(given).__name__}")
     if any(not schema.equals(found[0]) for schema in found[1:]):
         raise ConfigError(
-            f"{component} writes one schema to its files, but the schemas of its inputs and of schema= differ; give"
-            " each schema its own sink, or cast the columns before the sink"
+            f"{component} writes one schema to its files, but the schemas of its inputs and of schema= differ; use"
+            " a separate sink for each schema, or cast the columns before the sink"
         )
     return found[0]

@@ -32,7 +32,7 @@ def write_each(write: Callable[[Sequence[Any]], None], batch: Batch) -> dict[int
 
 
 def line_writer(format_name: str, fields: Sequence[str]) -> Callable[[Sequence[Any]], bytes]:
-    """Return a function from a tuple's values to its line.
+    """Return a function that converts a tuple's values to a line.
 
     JSON gives an object if the field names are known, otherwise an array. Text gives the values joined
     by tabs.

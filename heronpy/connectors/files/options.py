@@ -1,4 +1,4 @@
-"""Options of a FileSink, and their encoding in its component's configuration."""
+"""Options of a FileSink, and their encoding in the component's configuration."""
 
 from __future__ import annotations
 

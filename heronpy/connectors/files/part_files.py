@@ -33,7 +33,7 @@ _BUFFER_BYTES = 256 * 1024
 
 
 class Takeover(NamedTuple):
-    """Files of its predecessors that a restored task has published or removed, or that are missing."""
+    """The files of its predecessors that a restored task published, removed or did not find."""
 
     published: list[str]
     removed: list[str]
@@ -98,7 +98,7 @@ class PartFiles:
         return self._file
 
     def prepare(self, number: int) -> str | None:
-        """Make the written rows durable under this number; return the file's base name, or None without rows."""
+        """Make the written rows durable under this number; return the file's base name, None if there are no rows."""
         base = f"{self._stem}-{number}-{self._tail}"
         return base if self._close_as(f"{_PENDING}-{base}") else None
 
@@ -189,7 +189,7 @@ class PartFiles:
     # -- without checkpoints ------------------------------------------------------------------
 
     def settle_leftovers(self, keep: bool) -> tuple[int, int]:
-        """Publish (with `keep`) or remove open files whose writer is dead; return the numbers of both kinds."""
+        """Publish (with `keep`) or remove open files whose writer is dead; return the number of each."""
         kept = removed = 0
         for name in sorted(os.listdir(self.folder)):
             match = self._mine(name)

@@ -113,7 +113,7 @@ class FileSink(TwoPhaseSink):
 
     @or_batches
     def process(self, tup: Any) -> None:
-        """Write a row. Checkpoints publish the files; without checkpoints, the size and age of a file trigger this."""
+        """Write a row. Checkpoints publish the files; without checkpoints, files are published by size and age."""
         self.check_whole()
         began = not self._writer.bytes
         try:
@@ -229,7 +229,7 @@ def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
 
 
 def _schemas(inputs: Inputs | None) -> list[Any]:
-    """Return the Arrow schema of each input stream; None for an unknown or undeclared one."""
+    """Return the Arrow schema of each input stream; None if the schema is unknown or not declared."""
     return [
         stream.schema
         if isinstance(source, HeronComponentSpec) and (stream := source.output_streams().get("default")) is not None

@@ -19,8 +19,10 @@ _UNIT = re.compile(r"unit=(\d+)-(\d+)")
 
 
 class FileUnits(UnitOutput):
-    """Stages and publishes `part-<component>-<generation>-<unit>-<run>.0.<suffix>`, named like files of a stream.
-    A stream does not touch the files of other runs."""
+    """Stages and publishes `part-<component>-<generation>-<unit>-<run>.0.<suffix>`, named as in a stream.
+
+    A stream does not touch the files of other runs.
+    """
 
     def __init__(self, component: str, options: FileOptions) -> None:
         super().__init__(component, options.folder)

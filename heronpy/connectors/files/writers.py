@@ -26,7 +26,7 @@ class LineWriter:
 
     @property
     def bytes(self) -> int:
-        """The number of bytes of the open file."""
+        """The size of the open file in bytes."""
         return self._files.bytes
 
     def row(self, values: Sequence[Any]) -> None:
@@ -38,4 +38,4 @@ class LineWriter:
         return write_each(self.row, batch)
 
     def close(self) -> None:
-        """Do nothing: a file of lines needs no end."""
+        """Do nothing: a file of lines needs no footer."""

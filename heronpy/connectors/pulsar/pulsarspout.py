@@ -52,7 +52,6 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
         return [msg.decode("utf-8")]
 
     def init_state(self, state: Any) -> None:
-        """Keep the state."""
         self._state = state
         #: Messages emitted since the last checkpoint; and messages that wait for the end of a checkpoint, by its id.
         self._emitted: list[Any] = []
@@ -144,7 +143,6 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
         self.consumer.negative_acknowledge(tup_id)
 
     def close(self) -> None:
-        """Close the connection."""
         client = getattr(self, "client", None)
         if client is not None:
             client.close()

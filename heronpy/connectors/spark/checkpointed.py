@@ -175,7 +175,7 @@ class CheckpointedOutbox(BatchWriter):
 
 
 def _folder_of(state: Mapping[str, Any]) -> SinkFolder:
-    """Return the place of a restored checkpoint's batches. Raises ConfigError if this host cannot reach it."""
+    """Return the location of a restored checkpoint's batches. Raises ConfigError if this host cannot access it."""
     if "place" not in state:
         raise ConfigError(
             f"the restored checkpoint refers to batches in {state['folder']}, in the format of an earlier heronpy;"

@@ -48,7 +48,7 @@ class DispatchRun(RunRecords):
 
 
 class DispatchFolder:
-    """The keepers' part: hands dispatches over, and reads their outcomes."""
+    """Hands dispatches over to the gateway for keepers, and reads the outcomes."""
 
     def __init__(self, units: Path, component: str, safe_component: str, run: str) -> None:
         """`run` is the `run_token` of the keeper's submission."""
@@ -93,12 +93,12 @@ class DispatchFolder:
         return decision.tables if decision is not None else []
 
     def forget(self, stem: str) -> None:
-        """Remove the records of a dispatch whose outcome is in the ledger; the last outcomes stay."""
+        """Remove the records of a dispatch whose outcome is in the ledger; the most recent outcomes are kept."""
         self._folder.remove(stem, _LINEAGE)
 
 
 def hold_gateway_lock(units: Path) -> int:
-    """Return a descriptor that locks a pipeline while open, which shows that a gateway of this host works for it."""
+    """Return a descriptor that locks a pipeline while open, which shows that a gateway on this host is using it."""
     make_folders(units)
     lock = open_lock(units / _LOCK)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -106,7 +106,7 @@ def hold_gateway_lock(units: Path) -> int:
 
 
 def lock_out_gateways(units: Path) -> int:
-    """Return a descriptor that keeps out gateways of this host while open. Raises ConfigError if a gateway runs."""
+    """Return a descriptor that keeps out gateways on this host while open. Raises ConfigError if a gateway runs."""
     make_folders(units)
     lock = open_lock(units / _LOCK)
     if not try_flock(lock):
@@ -116,7 +116,7 @@ def lock_out_gateways(units: Path) -> int:
 
 
 def is_home(units: Path) -> bool:
-    """Whether this folder is a home in which a pipeline has handed over dispatches."""
+    """Whether a pipeline has handed over dispatches in this home."""
     return (units / _NAME).is_dir()
 
 

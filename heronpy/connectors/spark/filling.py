@@ -4,7 +4,7 @@ Rows are converted to columns a few hundred at a time, so that no Python code ru
 batch is known while it grows. For tuples that arrive as batches, no code runs per row, and no tuple object is created.
 Until the schema is known (it may be inferred from the first batch), the values are kept unconverted.
 
-A batch is handed over when it is full or old enough, and later while Spark is behind. A batch costs Spark about the
+A batch is handed over when it is full or old enough, or later while Spark is behind. A batch costs Spark about the
 same regardless of its size. So while batches of a task wait for Spark, the next batch grows instead of queuing behind
 them, and a backlog is processed in a few large jobs.
 """
@@ -43,7 +43,7 @@ class Step(Enum):
 
 
 class Limits(Struct, frozen=True):
-    """Limits of the batches of one task. `age_s` is infinite if checkpoints end the batches."""
+    """Limits for the batches of one task. `age_s` is infinite if checkpoints end the batches."""
 
     rows: int
     bytes: int
@@ -65,7 +65,7 @@ class Limits(Struct, frozen=True):
 
 
 def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits: Limits) -> Step:
-    """Return the next step for a batch of this size and age; `uncommitted` batches of its task lack an outcome."""
+    """Return the next step for a batch of this size and age. `uncommitted`: number of batches without an outcome."""
     is_due = rows >= limits.rows or size_bytes >= limits.bytes or age_s >= limits.age_s
     if rows == 0 or not is_due:
         return Step.FILL
@@ -133,7 +133,7 @@ class Filling:
         return []
 
     def take_arrow(self, batch: Any, columns: pa.RecordBatch) -> list[Refused]:
-        """Add a batch of tuples whose values are these columns; those that do not fit are left out and returned."""
+        """Add a batch of tuples whose values are these columns; return the tuples that do not fit and were left out."""
         if columns.num_columns != self._width:
             reason = f"the row has {columns.num_columns} values, but the sink has {self._width} columns"
             return [Refused(tup, reason) for tup in batch]

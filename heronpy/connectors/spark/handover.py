@@ -26,7 +26,7 @@ def gateway_endpoint(sockets_dir: str) -> str:
 
 
 class Manifest(Struct):
-    """Everything about one micro-batch except its rows."""
+    """The description of one micro-batch: everything except the rows."""
 
     id: str
     run: str
@@ -79,7 +79,7 @@ class Manifest(Struct):
 
 
 class Outcome(Struct, frozen=True):
-    """The end of a batch: published, failed or withdrawn, with figures."""
+    """How a batch ended: published, failed or withdrawn, with figures."""
 
     id: str
     state: str

@@ -118,7 +118,7 @@ class GatewayLink:
         self._early: list[Finished] = []
 
     def _look(self) -> None:
-        """Connect to the current gateway, if it is time for a check."""
+        """Connect to the current gateway if a check is due."""
         now = time.monotonic()
         if self._find is None or now < self._look_at:
             return

@@ -1,4 +1,4 @@
-"""Options of a SparkSink, and their encoding in its component's configuration.
+"""Options of a SparkSink, and their encoding in the component's configuration.
 
 This module owns the `spark.sink.*` keys. Every value is a plain string, so that a topology's Spark options can
 be read without loading user code.
@@ -119,7 +119,7 @@ def make_options(
     fields: Sequence[str] | None,
     **rest: Any,
 ) -> SinkOptions:
-    """Check and encode the arguments of SparkSink.spec; `rest` has the other fields of `SinkOptions`."""
+    """Check and encode the arguments of SparkSink.spec; `rest` contains the other fields of `SinkOptions`."""
     encoded = encode_schema(schema)
     names = list(fields or [])
     if schema is not None:
@@ -128,7 +128,7 @@ def make_options(
             raise ConfigError(f"fields {names} and the columns {columns} of schema differ; give only one of the two")
         names = columns
     if not names:
-        raise ConfigError("a SparkSink must know its columns; give fields=[...] or schema={...}")
+        raise ConfigError("a SparkSink needs the names of its columns; give fields=[...] or schema={...}")
     if len(set(names)) != len(names):
         raise ConfigError(f"columns of a SparkSink must have different names, but they are {names}")
     return SinkOptions(encode_aggregate(aggregate), encoded, names, **rest)

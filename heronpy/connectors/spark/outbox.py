@@ -70,7 +70,7 @@ class Takeover(Struct, frozen=True):
 
 
 class BatchWriter:
-    """One incarnation of one sink task: writes its batches, as long as it is the owner."""
+    """Writes the batches of one incarnation of one sink task, while that incarnation is the owner."""
 
     incarnation: int
 
@@ -98,7 +98,7 @@ class BatchWriter:
 
 
 class Outbox(BatchWriter):
-    """Writes the batches of one incarnation of one sink task."""
+    """Without checkpoints: takes over a sink task, and hands over each batch when its rows are written."""
 
     def __init__(self, folder: SinkFolder, component: str, task: int, run: str, keep_leftovers: bool) -> None:
         super().__init__(folder, component, task, run)
@@ -150,5 +150,5 @@ class Outbox(BatchWriter):
 
 
 def replaced(component: str, task: int) -> FencedError:
-    """The error for a process whose task was taken over."""
+    """Return the error for a process whose task was taken over."""
     return FencedError(f"sink task {task} of {component} was replaced by a newer process; this process stops")

@@ -84,7 +84,7 @@ class GatewayPlace(Struct, frozen=True):
 
 
 def open_handover(text: str, patience_s: float = PATIENCE_S) -> Objects:
-    """Open the place in `heron.spark.handover`. Raises ConfigError if it is invalid or other users can write to it."""
+    """Open the location in `heron.spark.handover`. Raises ConfigError if it is invalid or writable by other users."""
     place = place_of(text)
     if isinstance(place, Url):
         return open_objects(place, patience_s)
@@ -123,7 +123,7 @@ def records_at(
 def forget_runs(spark_dir: Path, current: str) -> None:
     """Remove files of earlier submissions from a topology's folder.
 
-    Batches that a savepoint may name stay, as do failed batches. The last few submissions without batches also stay.
+    Batches that a savepoint may name are kept, as are failed batches and the last few submissions without batches.
     """
     idle: list[Path] = []
     for run in (sinks.parent for sinks in spark_dir.glob("*/sinks")):
@@ -143,7 +143,7 @@ def forget_runs(spark_dir: Path, current: str) -> None:
 
 
 class RunRecords:
-    """The hand-over of one submission of a topology."""
+    """The hand-over records of one submission of a topology."""
 
     def __init__(self, objects: Objects, topology: str, run: str) -> None:
         self.objects = objects
@@ -153,7 +153,7 @@ class RunRecords:
         return SinkFolder(self.objects, self.name, safe_component)
 
     def components(self) -> list[str]:
-        """Folder names of the sinks that have started so far."""
+        """Return the folder names of the sinks that have started so far."""
         keys = self.objects.list(f"{self.name}/sinks", deep=False).objects
         return sorted(key.rsplit("/", 1)[-1].removesuffix(".json") for key in keys)
 
@@ -203,7 +203,7 @@ class SinkFolder:
 
     @property
     def failed(self) -> str:
-        """Return the place of rows of failed batches, as text."""
+        """Return the location of the rows of failed batches, as text."""
         return f"{self}/failed"
 
     def key(self, kind: str, name: str) -> str:
@@ -254,7 +254,7 @@ class SinkFolder:
         return self.key("owners", f"{task}/{incarnation}.json")
 
     def highest_number(self, task: int) -> int:
-        """Return the highest number of any batch of a task; 0 without batches."""
+        """Return the highest batch number of a task; 0 if there are no batches."""
         kinds = ("rows", "prepared", "batches", "fates", "done", "failed")
         return max((number for kind in kinds for stem in self.stems(kind, task)
                     for _, number, _ in [stem_order(stem)]), default=0)  # fmt: skip
@@ -269,7 +269,7 @@ class SinkFolder:
         return sorted(found, key=stem_order)
 
     def write_rows(self, stem: str, table: pa.Table) -> int:
-        """Write the rows of a batch; return their size in bytes. The rows count once the manifest exists."""
+        """Write the rows of a batch; return their size in bytes. The rows take effect once the manifest exists."""
         import pyarrow as pa
 
         out = pa.BufferOutputStream()
@@ -293,7 +293,7 @@ class SinkFolder:
         self.objects.put(self.key(kind, f"{manifest.stem}.json"), manifest.to_bytes())
 
     def hand_over(self, manifest: Manifest) -> None:
-        """Write the manifest, with the time; the batch exists from then on."""
+        """Write the manifest, with the current time; the batch exists from then on."""
         self.write_manifest("batches", replace(manifest, handed_over_at=time.time()))
 
     def remove(self, stem: str, *kinds: str) -> None:
@@ -326,20 +326,20 @@ class SinkFolder:
         stands = self.decision(stem)
         if stands is None:
             raise StateError(
-                f"the record of the outcome of batch {stem} of {self} is missing; another program removes records in"
-                " that folder"
+                f"the record of the outcome of batch {stem} of {self} is missing; another program is removing records"
+                " in that folder"
             )
         return stands
 
     def overrule(self, stem: str, decision: Decision) -> None:
-        """Replace the fate of a batch. A restore voids output that was published after its checkpoint."""
+        """Replace the fate of a batch, because a restore voids output that was published after its checkpoint."""
         self.objects.put(self.key("fates", f"{stem}.json"), msgspec.json.encode(decision))
 
     def outcome(self, stem: str) -> Outcome | None:
         return _record(self.objects, self.key("done", f"{stem}.json"), Outcome)
 
     def write_outcome(self, stem: str, outcome: Outcome) -> None:
-        """Write the outcome, which never changes."""
+        """Write the outcome of a batch, which never changes afterwards."""
         self.objects.put_if_absent(self.key("done", f"{stem}.json"), msgspec.json.encode(outcome))
 
 
@@ -351,15 +351,12 @@ class AgreedSchema:
         self._key = f"{folder.run_name}/{folder.component}/schema.arrow"
 
     def agreed(self) -> bytes | None:
-        """Return the agreed schema; None if no schema has been offered."""
         return _content(self._folder.objects, self._key)
 
     def offer(self, data: bytes) -> bool:
-        """Offer a schema; return whether it is the agreed schema."""
         return self._folder.objects.put_if_absent(self._key, data)
 
     def replace(self, data: bytes) -> None:
-        """Replace an agreed schema that has other columns."""
         self._folder.objects.put(self._key, data)
 
 

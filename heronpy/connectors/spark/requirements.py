@@ -125,7 +125,7 @@ def find_java() -> str | None:
 
 
 def java_version(java: str) -> int:
-    """Return the major version of a Java program (8 for "1.8.0_292")."""
+    """Return the major Java version of a `java` executable (8 for "1.8.0_292")."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -171,7 +171,7 @@ class RowShape:
         self._fixed = True
 
     def cast(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """Return the table of an Arrow batch that has a column for each field; None if rows do not fit unchanged.
+        """Return an Arrow batch with a column for each field as a table; None if rows do not fit unchanged.
 
         A type is converted to another type of the same kind if no value changes; `table` handles all other cases.
         """

@@ -1,7 +1,7 @@
-"""The end of a batch run with SparkSinks: Spark gets the rows of all sinks in one dispatch.
+"""Ends a batch run with SparkSinks: hands the rows of all sinks to Spark in one dispatch.
 
     <run>/spark/dispatches/    the dispatch, in the format of dispatches.py
-    <run>/spark-plan.txt       the final plans of its queries, which the gateway writes
+    <run>/spark-plan.txt       the final plans of the dispatch's queries, which the gateway writes
 
 Any keeper may make the dispatch, repeatedly and at any time: the dispatch's name is derived from its rows, and the
 gateway decides its fate once. After a failure, the next submit makes a dispatch with the next number and the same

@@ -1,9 +1,9 @@
 """SparkSink: a bolt that hands its tuples to PySpark in micro-batches.
 
 The sink is responsible for the tuples from their arrival to the outcome of their batch. Invariants: a tuple is acked
-only after its batch has a commit record on disk. A tuple fails when its batch failed or it does not fit the schema. At
-most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE, checkpoints
-replace acks: a batch is handed over when its checkpoint is complete.
+only after its batch has a commit record on disk. A tuple fails when its batch has failed or the tuple does not fit the
+schema. At most `max_uncommitted` batches lack an outcome. Under EFFECTIVELY_ONCE, checkpoints replace acks: a batch is
+handed over when its checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FRESH_MAX = 512
 
 
 class SparkSink(TwoPhaseSink):
-    """Collects tuples into micro-batches for a PySpark function of the user.
+    """Collects tuples into micro-batches for a user's PySpark function.
 
         def aggregate(spark, df, batch):
             totals = df.groupBy("word").sum("count")
@@ -62,7 +62,7 @@ class SparkSink(TwoPhaseSink):
     DataFrame of the batch's rows (one column per field of the tuples), `batch` a
     `heronpy.spark.batch.Batch` with a stable `id`. Batches of one task are aggregated in order.
 
-    **Guarantees.** A tuple is acked after the outcome of its batch was recorded on disk, so under
+    **Guarantees.** A tuple is acked after the outcome of its batch has been recorded on disk, so under
     ATLEAST_ONCE no row is lost. `aggregate` is called at least once per batch. The call is repeated if it
     raised an exception (`heron.spark.max_retries` times) or if the gateway died during the call. Output of
     `batch.write_parquet` is published exactly once per batch: it is staged, the decision is recorded,
@@ -77,12 +77,11 @@ class SparkSink(TwoPhaseSink):
     that has failed for the last time is missing from the table; its rows are kept in the folder `failed`. The number of
     tasks of this component cannot be changed while it runs.
 
-    **When the process of a sink task restarts** in another mode, batches of its predecessor may be in the inbox. Under
-    ATLEAST_ONCE their tuples were never acked and will be replayed, so the new process withdraws every
-    batch that the gateway has not begun, and logs how many. A batch that was begun may still be committed;
-    the duplicates are then one whole batch. Under ATMOST_ONCE nothing is replayed, so the batches are committed
-    instead, and nothing is lost. A predecessor that still runs is fenced: the gateway refuses its batches
-    from then on.
+    **When the process of a sink task restarts** in another mode, batches of its predecessor may lack an outcome. Under
+    ATLEAST_ONCE the tuples of these batches were never acked and will be replayed, so the new process withdraws every
+    batch that the gateway has not begun, and logs how many. A batch that was begun may still be committed; the
+    duplicates are then one whole batch. Under ATMOST_ONCE nothing is replayed, so the batches are committed instead,
+    and nothing is lost. A predecessor that is still running is fenced: the gateway refuses its batches from then on.
     """
 
     metric = "spark-sink"
@@ -109,14 +108,14 @@ class SparkSink(TwoPhaseSink):
     ) -> HeronComponentSpec:
         """Specify a sink.
 
-        aggregate: function(spark, df, batch), or "module.function" of the topology's package.
+        aggregate: function(spark, df, batch), or "module.function" in the topology's package.
         schema: pyarrow schema, or {column: type name}; None infers it once, from the first batch.
-        fields: column names; None takes the schema's names, or else the output fields of the inputs.
+        fields: column names; None means the schema's names, or else the output fields of the inputs.
         batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it reaches this number of rows, about
-            this size, or this age of its first row; None takes `heron.spark.batch_rows` and so on. Under
+            this size, or this age of its first row; None means `heron.spark.batch_rows` and so on. Under
             EFFECTIVELY_ONCE checkpoints replace the age.
         batch_bytes_max: size up to which a batch grows while earlier batches of its task wait for Spark, but at most 16
-            times `batch_rows`. Batches never grow if this size is not above `batch_bytes`. None takes
+            times `batch_rows`. Batches never grow if this size is not above `batch_bytes`. None means
             `heron.spark.batch_bytes_max`.
         max_uncommitted: maximum number of handed-over batches without an outcome; at this limit the sink waits, which
             causes backpressure. commit_timeout_s: longest wait for an outcome, after which the sink fails.
@@ -221,7 +220,7 @@ class SparkSink(TwoPhaseSink):
             self._turn()
 
     def process_batch(self, batch: Batch) -> None:
-        """Add Arrow rows unchanged, and the columns of other batches a few hundred rows at a time."""
+        """Add Arrow rows unchanged; add the columns of other batches a few hundred rows at a time."""
         self.check_whole()
         if self._fresh:
             self._turn()
@@ -379,7 +378,7 @@ class SparkSink(TwoPhaseSink):
                 last_outcome = now
             elif now - last_outcome > self._timeout_s:
                 raise DeadlineError(
-                    f"the Spark gateway committed no batch of {self.who.component} for {self._timeout_s:g} s "
+                    f"the Spark gateway has committed no batch of {self.who.component} for {self._timeout_s:g} s "
                     f"({len(self._uncommitted)} wait); see its log spark-gateway.log for the reason"
                 )
 

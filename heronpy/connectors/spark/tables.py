@@ -30,7 +30,7 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 def publish(tables: list[list[str]]) -> None:
-    """Make staged output visible; idempotent. A repetition completes an interrupted call."""
+    """Make staged output visible; idempotent. Calling it again completes an interrupted call."""
     for staged, published in tables:
         if is_url(staged):
             _publish_object(staged, published)
@@ -72,7 +72,7 @@ def _move(staged: Path, published: Path) -> None:
 
 
 def publish_once(tables: list[list[str]], token: int) -> None:
-    """Make a dispatch's staged output visible; output that already exists stays.
+    """Make a dispatch's staged output visible; output that already exists is kept.
 
     Raises ConfigError if the existing output has the token of another dispatch.
     """
@@ -194,4 +194,4 @@ def _keys(staged: str, published: str) -> tuple[Objects, str, str]:
 
 
 def _gone(staged: Path | str, table: Path | str) -> ConfigError:
-    return ConfigError(f"staged files {staged} are missing; another program removes files of table {table}")
+    return ConfigError(f"staged files {staged} are missing; another program is removing files from table {table}")

@@ -28,13 +28,13 @@ class SparkUnits(StagedRows):
     for_spark = True
 
     def __init__(self, component: str, config: Mapping[str, Any]) -> None:
-        """Raises ConfigError if the sink has no schema, or a schema that Parquet files cannot have."""
+        """Raises ConfigError if the sink has no schema, or a schema that Parquet files cannot store."""
         super().__init__(component)
         self.options = SinkOptions.from_config(dict(config))
         schema = decode_schema(self.options.schema)
         if schema is None:
             raise ConfigError(
-                f"sink '{component}' has no schema, and the column types would depend on the unit that ends first;"
+                f"sink '{component}' has no schema, so the column types would depend on the unit that ends first;"
                 " give schema= to SparkSink.spec"
             )
         problem = parquet_problem(schema, f"sink '{component}'", as_rows=True)

@@ -34,7 +34,7 @@ class LineDecoder:
         return self.texts(path, start, data), offsets_of(start, data)
 
     def texts(self, path: str, start: int, data: bytes) -> list[str]:
-        """Return the lines as `split` does, without the offsets, whose computation takes more time than the lines."""
+        """Return the lines as `split` does, but without the offsets, which take longer to compute than the lines."""
         lines = self._decode(path, start, data).split("\n")
         unfinished = not data.endswith(b"\n")
         if not unfinished:

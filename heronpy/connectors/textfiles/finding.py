@@ -167,7 +167,7 @@ class Finder:
         return True
 
     def _judge(self, file: Followed, found: Identity) -> bool:
-        """Hold or release a file at its old place; return whether it can be skipped until it changes."""
+        """Stop or resume reading a file at its old place; return whether the file can be skipped until it changes."""
         file.held = ""
         file.short = file.short + 1 if found in (Identity.MUTATED, Identity.SHORTER) else 0
         # Report it only later, because the content may be in a copy that this scan has not seen.
@@ -338,8 +338,8 @@ class Finder:
             self._copies.add(entry.path)
             if self._is_settled(entry):
                 self._notices.say(
-                    f"{entry.path} begins like {file.path} and is shorter than what was read of that file; it is not"
-                    " read until it is longer or differs"
+                    f"{entry.path} begins like {file.path} and is shorter than the part of it that was read; the new"
+                    " file is not read until it is longer or differs"
                 )
             return True
         self._adopt(file, entry)
@@ -348,9 +348,9 @@ class Finder:
 
     @staticmethod
     def _is_next_life(file: Followed, entry: Entry) -> bool:
-        """Whether an entry is the new log after a rotation; it begins like a known file at another place.
+        """Whether an entry is the new log after a rotation, which begins like a known file at another place.
 
-        A rotation by renaming moves the known inode to another name; copying and truncating leaves it in place.
+        A rotation by renaming moves the known inode to another name; copying and truncating leaves the inode in place.
         """
         if (entry.device, entry.inode) == file.left:
             return True

@@ -90,7 +90,7 @@ class Table:
         return self._by_inode.get((device, inode))
 
     def origins(self, path: str, first: str) -> list[Followed]:
-        """Return the files with this first line whose name suggests that the file at `path` is their copy."""
+        """Return the files with this first line whose name suggests that the file at `path` is a copy of them."""
         return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
 
     def rename(self, file: Followed, path: str) -> None:
@@ -153,7 +153,7 @@ class Table:
         return rows
 
     def restore(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add the files in rows of `to_state`."""
+        """Add the files from a result of `to_state`."""
         for path, device, inode, fingerprint, position, size, gone_s in rows:
             self._put(Followed(self._next, path, device, inode, Fingerprint(*fingerprint), position, size, gone_s))
             self._next += 1

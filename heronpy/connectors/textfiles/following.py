@@ -1,4 +1,4 @@
-"""Reads lines of files that grow, appear, are renamed, copied and truncated while it reads; one position per file.
+"""Reads lines of files that may grow, appear, be renamed, copied or truncated meanwhile; one position per file.
 
 Files are shared by content: a hash of the first line decides which reader a file belongs to, regardless of name and
 inode. So readers need no coordination, and every line has exactly one reader. One reader reads a whole file, in order.
@@ -37,7 +37,7 @@ _VERSION = 1
 
 
 class FollowedBlock(NamedTuple):
-    """Some lines of one file. `offsets` has the offset of each line's first byte; `ref` is the file's number."""
+    """Some lines of one file. `offsets` contains the offset of each line's first byte; `ref` is the file's number."""
 
     path: str
     ref: int
@@ -122,7 +122,7 @@ class Follower:
                 block, more = self._read(file)
             except (LongLineError, TextFileError) as error:
                 file.stuck = str(error)
-                self._notices.say(f"{error}; the file is read further only after its task restarts", is_error=True)
+                self._notices.say(f"{error}; reading continues only after its task restarts", is_error=True)
                 continue
             except UNREADABLE:
                 # Renamed, removed or replaced since the last scan; the next scan determines what happened.
@@ -194,7 +194,7 @@ class Follower:
                 state[key] = value
 
     def restore(self, state: Mapping[tuple[str, int], Any]) -> set[int]:
-        """Continue from a state; return its header line counts. Raises ValueError for another release's state."""
+        """Continue from a state; return its counts of header lines. Raises ValueError for another release's state."""
         headers = set()
         for version, header_lines, *files in state.values():
             if version != _VERSION:

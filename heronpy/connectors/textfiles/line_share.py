@@ -29,7 +29,7 @@ Positions = MutableMapping[tuple[str, int], tuple[int, int]]
 
 
 class LineBlock(NamedTuple):
-    """The lines of one block. `offsets` has the offset of each line's first byte."""
+    """The lines of one block. `offsets` contains the offset of each line's first byte."""
 
     path: str
     lane: int
@@ -55,7 +55,7 @@ def absolute_patterns(paths: object) -> list[str]:
         raise TypeError(f"paths of text files must be a path or a list of paths, given: {paths!r}")
     paths = [os.fspath(path) for path in paths]
     if "" in paths:
-        raise ValueError("a pattern of paths of text files is empty; name the files")
+        raise ValueError("a path pattern for text files is empty; name the files")
     patterns = [os.path.abspath(os.path.expanduser(os.fspath(path))) for path in paths]
     if not patterns:
         raise ValueError("paths of text files must name at least one file")

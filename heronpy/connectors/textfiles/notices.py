@@ -1,4 +1,4 @@
-"""Messages of a file reader for users. Each is reported once. Pure."""
+"""Messages from a file reader to users, each reported once. Pure."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ class Notices:
         """Return all notices since the last call."""
         waiting, self._waiting = self._waiting, []
         if self._dropped:
-            waiting.append(Notice(f"{self._dropped} more such files are not listed", True))
+            waiting.append(Notice(f"{self._dropped} more messages about files are not shown", True))
             self._dropped = 0
         return waiting

@@ -1,4 +1,4 @@
-"""Locates the content of followed files, and checks whether it is still there."""
+"""Locates the content of followed files, and checks whether it has moved."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Places:
 
     @contextmanager
     def open(self, path: str) -> Iterator[int]:
-        """Open the regular file at a path. Raises an error of UNREADABLE if there is no readable file."""
+        """Open the regular file at a path. Raises one of the errors in UNREADABLE if there is no readable file."""
         place = self._scanner.root_of(path)
         if place is None:
-            raise UnfitFileError("is not below the folders of the patterns")
+            raise UnfitFileError("is not inside any folder that the patterns name")
         descriptor = open_below(*place)
         try:
             yield descriptor
@@ -68,8 +68,8 @@ class Places:
             return True
 
     def was_rewritten(self, file: Followed, descriptor: int) -> bool:
-        """Whether the place of a known file now contains other or less content, because the file was truncated. The
-        open file contains all bytes that were read of the known file."""
+        """Whether the place of a known file now contains different or less content, because the file was truncated. The
+        open file contains all bytes that were read from the known file."""
         try:
             with self.open(file.path) as other:
                 if not self.is_at(file, other):

@@ -66,7 +66,7 @@ class TextFileOptions(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], component: str) -> TextFileOptions:
-        """Return the options of a configuration. Raises ValueError or TypeError, which name the problem."""
+        """Return the options in a configuration. Raises ValueError or TypeError, which name the problem."""
         keys = TextFileSpout
         if keys.PATHS not in config:
             raise ValueError(
@@ -191,7 +191,7 @@ class TextFileSpout(Spout, StatefulComponent):
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)
 
     def init_state(self, state: HashMapState) -> None:
-        """Refuse positions of another release; this release keeps positions in partitioned state."""
+        """Refuse positions from another release; this release keeps positions in partitioned state."""
         refuse_old_state(state, type(self).__name__)
 
     def pre_save(self, checkpoint_id: str) -> None:
@@ -352,7 +352,6 @@ class TextFileSpout(Spout, StatefulComponent):
         self._replay.append(tup_id)
 
     def close(self) -> None:
-        """Close the open file."""
         if self._follower is None:
             self._share.close()
 

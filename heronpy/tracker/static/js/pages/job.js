@@ -19,7 +19,7 @@ const ENDLESS_S = 1e9;
 const address = ({ cluster, job }) => `#/${path('job', `${cluster}/${job}`)}`;
 
 /** @param {number|null} lag_s @param {number|null} [most] that is promised */
-const lagOf = (lag_s, most) => html`<span class=${most && lag_s > most ? 'alarm' : ''}>${lag_s >= ENDLESS_S ? 'stands still' : duration(lag_s)}</span>${most ? ` of ${duration(most)}` : ''}`;
+const lagOf = (lag_s, most) => html`<span class=${most && lag_s > most ? 'alarm' : ''}>${lag_s >= ENDLESS_S ? 'stalled' : duration(lag_s)}</span>${most ? ` of ${duration(most)}` : ''}`;
 
 const KEYS_SHOWN = 3;
 
