@@ -2,7 +2,7 @@
 
 `translate` rewrites an Apache command line for this command, so that existing scripts keep running.
 It changes the arguments of Apache's verbs only, except for --service-url, which every verb takes. Everything after
-`--` belongs to the user's program and stays.
+`--` belongs to the user's program and is left unchanged.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _verb_of(args: Sequence[str]) -> str:
-    """Return the first word that is neither a flag nor a flag's value; "" without such a word."""
+    """Return the first word that is neither a flag nor a flag's value; "" if there is none."""
     words = iter(args)
     for word in words:
         if word in _VALUED:

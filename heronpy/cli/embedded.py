@@ -51,7 +51,7 @@ class ResultWarning(UserWarning):
 
 
 class RunningTopology:
-    """A topology that was submitted or found by name; a `with` block kills it at the end.
+    """A topology that was submitted or found by name; a `with` block kills it on exit.
 
     `name` and `cluster` identify it; `id` distinguishes it from other topologies of that name; `logs` is the folder of
     its logs.
@@ -108,7 +108,7 @@ class RunningTopology:
 
     @_errors
     def kill(self, timeout_s: float = 30.0) -> None:
-        """Stop the topology and remove it from the cluster; logs and checkpoints stay. Idempotent."""
+        """Stop the topology and remove it from the cluster; logs and checkpoints are kept. Idempotent."""
         from heronpy.clusters.killing import remove
 
         record = self._session.record(self.name)
@@ -168,7 +168,7 @@ def submit(
 
 @_errors
 def status(name: str, cluster: str = "local") -> dict[str, Any]:
-    """The content of `heron status --json` for a running topology; raises HeronError if none has this name."""
+    """The content of `heron status --json`; raises HeronError if no running topology has this name."""
     session = _session(cluster, None, None)
     session.find(name)
     return _status_of(session, name)
@@ -189,7 +189,7 @@ def _status_of(session: Session, name: str, known: control_pb2.StatusReply | Non
 
 
 def _message_of(topology: Any) -> topology_pb2.Topology:
-    """A copy of the message for this submit; raises HeronError when the topology is invalid."""
+    """A copy of the topology message to submit; raises HeronError if the topology is invalid."""
     from heronpy.api.topology import TopologyBuilder, TopologyType
     from heronpy.proto import topology_pb2
 

@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = N
 
 
 def explain(error: Exception, verbose: bool) -> int:
-    """Print an error as one sentence (after its report); returns its exit code."""
+    """Print an error as one sentence (after its report); return its exit code."""
     if verbose:
         import traceback
 

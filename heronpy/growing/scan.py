@@ -89,7 +89,7 @@ class Scanner:
         self._files_max = files_max
 
     def look(self) -> Scan:
-        """Return each matching regular file once, sorted by path; files above the limit are refused together."""
+        """Return each matching regular file once, sorted by path; a pattern with files above the limit is refused."""
         begun = time.monotonic()
         look = Scan()
         found: dict[str, Entry] = {}
@@ -117,7 +117,7 @@ class Scanner:
 
 
 def siblings(path: str) -> list[tuple[str, int]]:
-    """Return the path and inode of each regular file in a path's folder; empty if the folder cannot be listed."""
+    """Return the path and inode of each regular file in the folder of a path; empty if the folder cannot be listed."""
     folder = path.rpartition("/")[0] or "/"
     try:
         with os.scandir(folder) as entries:

@@ -85,7 +85,7 @@ class Demand(Struct, frozen=True):
         return None
 
     def required(self, used: Size) -> Size:
-        """Return the room that a container needs for instances of this total size, with padding."""
+        """Return the capacity that a container needs for instances of this total size, with padding."""
         factor = 1 + self.padding_percent / 100
         raw = (used[0] * factor, math.ceil(used[1] * factor), math.ceil(used[2] * factor))
         if raw[1]:
@@ -353,7 +353,7 @@ def _sum(sizes: Iterable[float], default: float) -> float | None:
 
 
 def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
-    """Describe the resources that a submit requests from the engine: each size of container, and the sum.
+    """Describe the resources that a submit requests from the engine: each container size, and the sum.
 
     If `engine` is empty, no resources are requested, and the text describes the sizes that the packing assumes.
     """

@@ -40,7 +40,7 @@ class SlotView(Struct, frozen=True):
     answer: Answer | None = None
 
     def has_carried_out(self, number: int, epoch: int) -> bool:
-        """Whether the slot has answered this map or a newer one in this epoch."""
+        """Whether the slot has answered with this map's number, or a higher one, in this epoch."""
         return self.answer is not None and self.answer.epoch == epoch and self.answer.number >= number
 
 
@@ -168,7 +168,7 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         slots: Mapping[int, SlotView], loads: Mapping[int, Size], pool: Pool, notes: list[str],
     ) -> None:  # fmt: skip
-        """Assign shards that were dropped or have no owner to slots."""
+        """Choose slots for the shards that were dropped or have no owner."""
         free, lost = list[int](), dict[int, int]()
         for (slot, epoch), group in groups.items():
             view = slots.get(slot)
@@ -287,7 +287,7 @@ def _staying(owners: Sequence[Owner], shards: Iterable[int], live: frozenset[int
 
 
 def _counts(owners: Sequence[Owner], groups: Mapping[tuple[int, int], _Group], live: frozenset[int]) -> dict[int, int]:
-    """Return the number of shards of each slot after all pending moves."""
+    """Return the number of shards in each slot after all pending moves."""
     counts = dict.fromkeys(live, 0)
     for (slot, _), group in groups.items():
         if slot in counts:
@@ -311,7 +311,7 @@ def _fill(
 
 
 def spread(known: Map, loads: Mapping[int, Size], pool: Pool) -> dict[int, tuple[int, float]]:
-    """Return the number of shards of each slot, and the share of the slot that they use."""
+    """Return the number of shards in each slot, and the share of the slot that these shards use."""
     found = _fill(known.owners, sorted({owner.slot for owner in known.owners} - {0}), loads, pool)
     counts: dict[int, int] = {}
     for owner in known.owners:

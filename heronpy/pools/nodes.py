@@ -84,5 +84,5 @@ def plan_of(pool: Pool, version: int) -> plan_pb2.PackingPlan:
 
 
 def reserved(specs: Mapping[str, Spec]) -> Size:
-    """Return the sum of the reservations of all topologies."""
+    """Return the sum of the reservations for all topologies."""
     return sum((size for spec in specs.values() for size in spec.containers.values()), Size())

@@ -2,7 +2,7 @@
 
 The name of a container determines its shard, which never changes; the map assigns each shard to a slot. So adding or
 removing a topology changes no table. Container 0, which runs the topology master, is in the shard of container 1. Each
-document has one writer, except `Pool`, whose writers compare and set.
+document has one writer, except `Pool`, whose writers use compare-and-set.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Run(Struct, frozen=True):
         return self.spec.containers[self.container].ram_bytes
 
     def epoch(self, start: int, life: int = 0) -> int:
-        """Compute the executor's epoch for this start in this process of its slot, without the state manager."""
+        """Compute the epoch of an executor from the container's `start` and the `life` of the slot's process."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 

@@ -32,7 +32,7 @@ from heronpy.proto import control_pb2
 
 
 def check(target: Target, no_container: bool, as_json: bool, common: Common) -> None:
-    """Print each requirement as it is tested; exits with code 1 if one is not met. Skipped tests are not failures."""
+    """Print each requirement as it is tested; exit with code 1 if one is not met. Skipped tests are not failures."""
     session = Session(target, common)
     session.check_cluster()
     found = []
@@ -95,7 +95,10 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
 
 
 def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> None:
-    """Print the avoided hosts, or lift one. Raises a Failure if a scheduler does not answer or none avoids `lift`."""
+    """Print the avoided hosts, or let schedulers use the host `lift` again.
+
+    Raises a Failure if a scheduler does not answer or none avoids `lift`.
+    """
     session = Session(target, common, warn=warning)
     names = [one.topology for one in session.topologies() if session.engine_of(one.topology)]
     failed, avoided, lifted = False, list[dict[str, Any]](), list[str]()
@@ -134,7 +137,7 @@ def _how_long(one: dict[str, Any]) -> str:
 
 
 def access(target: Target, install: bool, common: Common) -> None:
-    """Print this host's access, or install the access that another host has printed."""
+    """Print the access data of this host, or install the access data that another host has printed."""
     Records(target, common).check_cluster()
     cluster = target.cluster
     if not install:

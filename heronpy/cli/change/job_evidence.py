@@ -26,8 +26,8 @@ LINE_BYTES_MAX: Final = 1 << 20
 
 
 def explain(target: Target, job: str, record: Path | None, as_json: bool, common: Common) -> None:
-    """Print the newest evidence and decision for each component; with `record`, write the scaler's inputs of the
-    last day into a file.
+    """Print the newest evidence and decision for each component; with `record`, also write the scaler's
+    inputs from the last day to a file.
     """
     session, store = opened(target, common)
     if record is not None:
@@ -68,7 +68,7 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
 
 
 def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
-    """Print the share of the time in which a job kept its promise, and when it broke the promise."""
+    """Print for what share of the time a job kept its promise, and when it broke the promise."""
     session, store = opened(target, common)
     found = report.promise(store, target.cluster, job, time.time())
     if as_json:
@@ -109,7 +109,7 @@ def replay(file: BinaryIO, as_json: bool) -> None:
 
 
 def _write(path: Path, minutes: Iterator[bytes]) -> int:
-    """Write minutes into a new file, one per line; returns their number."""
+    """Write minutes to a new file, one per line; return the number of minutes."""
     try:
         with open(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
             count = 0

@@ -63,7 +63,7 @@ VALUE_CHARS_MAX: Final = 60
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
-    """The session of a cluster, and the store of its jobs."""
+    """The session with a cluster, and the store of the cluster's jobs."""
     session = Session(target, common)
     try:
         read_base(session.conf_dirs(), target.cluster)
@@ -258,7 +258,7 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
 
 
 def _as_it_lives(session: Session, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the job, without figures if its topology has died and the manager has not noticed this yet."""
+    """The job; without figures if its topology has died and the manager has not noticed this yet."""
     if not found["started"] or found["state"] != "IN_SYNC":
         return found
     with suppress(HeronError):  # unknown
@@ -276,7 +276,7 @@ def _warn_without_manager(session: Session) -> None:
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
-    """Print the intended and actual state of a job; with `watch`, also changes until Ctrl-C."""
+    """Print the intended and actual state of a job; with `watch`, also print changes until Ctrl-C."""
     session, store = opened(target, common)
     before: Any = None
     while True:
@@ -297,7 +297,7 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
 
 
 def unset_text(keys: Collection[str], target: Target, job: str) -> str:
-    """Return the command that undoes the keys that are not in effect; "" for none or too many."""
+    """Return the command that undoes the keys that are not in effect; "" if there are none or too many."""
     return f"undo the change: heron job unset {target} {job} {' '.join(keys)}" if 0 < len(keys) <= UNSET_MAX else ""
 
 
@@ -336,9 +336,9 @@ def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> 
 
 
 def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
-    """The last changes, ends of temporary changes, and decisions, by time.
+    """The latest changes, expiries of temporary changes, and decisions, in order of time.
 
-    A decision that is the reason of a change is left out, and a repeated decision is printed once.
+    A decision that is the reason for a change is left out, and a repeated decision is printed once.
     """
     changes = found["changes"]
     lines = [(one["stamp"]["at"], _change_text(one)) for one in changes[-CHANGES_SHOWN:]]
@@ -371,7 +371,7 @@ def _change_text(change: Mapping[str, Any]) -> str:
 
 
 def _ends(changes: Iterable[Mapping[str, Any]], now: float) -> list[tuple[float, str]]:
-    """Return the ends of temporary values, except of values that a change replaced before their end."""
+    """Return when temporary values expired, except values that a change replaced before they expired."""
     open_ends: dict[tuple[str, ...], tuple[float, str]] = {}
     ends = []
     for change in changes:
@@ -460,7 +460,7 @@ def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
 
 
 def _unit(session: Session, properties: Iterable[str]) -> str:
-    """The systemd template of units that run the processes of the manager in the foreground."""
+    """The systemd template for units that run the manager's processes in the foreground."""
     name = f"heron-manager-{session.target.cluster}"
     given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
     given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}

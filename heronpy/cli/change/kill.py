@@ -1,4 +1,4 @@
-"""`heron kill`: stop a topology and remove it; its logs and checkpoints stay."""
+"""`heron kill`: stop a topology and remove it; its logs and checkpoints are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heronpy.common.units import counted
 
 
 def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as_json: bool, common: Common) -> None:
-    """Stop a topology, remove it, and print what stays."""
+    """Stop a topology, remove it, and print where its logs and checkpoints are kept."""
     session = Session(target, common, lenient=True, warn=warning)
     session.refuse_job(topology, f"stop {target} {topology}")
     record, outcome, newest = remove(session, topology, timeout_s, force=force, waits=warn)

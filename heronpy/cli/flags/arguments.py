@@ -72,7 +72,7 @@ class TopologyName(click.ParamType):  # type: ignore[type-arg]
 
 
 class RunName(TopologyName):
-    """A topology's name, or that of one of its batch runs, such as visits/3."""
+    """The name of a topology, or of one of its batch runs, such as visits/3."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         super().convert(str(value).partition("/")[0], param, ctx)
@@ -108,7 +108,7 @@ def common_flags(function: F) -> F:
 
 
 def timeout_flag(default: float | None, meaning: str) -> Callable[[F], F]:
-    """--timeout S, as `timeout_s`; shows its default when it has one."""
+    """--timeout S, as `timeout_s`; the help shows the default, if there is one."""
     return click.option(
         "--timeout",
         "timeout_s",
@@ -142,8 +142,10 @@ def verb(
     common: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command of a group or of `heron` itself. Cluster and topology come before its own arguments and flags, --json
-    and the common flags after them."""
+    """Decorator for a command of a group, or of `heron` itself.
+
+    The cluster and the topology come before the command's own parameters, --json and the common flags after them.
+    """
 
     def declare(function: Callable[..., Any]) -> click.Command:
         own = function.__dict__.pop("__click_params__", [])

@@ -68,7 +68,7 @@ class Reading(click.Command):
 
 
 def _words(value: Any) -> list[str]:
-    """The words of an argument; click marks an argument without words by a sentinel."""
+    """The words of an argument; click marks an argument without words with a sentinel."""
     if isinstance(value, str):
         return [value]
     return [word for word in value if isinstance(word, str)] if isinstance(value, (tuple, list)) else []

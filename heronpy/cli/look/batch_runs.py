@@ -59,7 +59,7 @@ def print_units(found: Table) -> None:
 
 
 def show_stages(target: Target, topology: str, as_json: bool, common: Common) -> None:
-    """Print the stages of a topology that runs, or of its newest batch run."""
+    """Print the stages of a running topology, or of a topology's newest batch run."""
     session = Session(target, common)
     running = session.record(topology) is not None
     found = session.topology(topology) if running else None

@@ -98,7 +98,7 @@ def _only_cluster(common: Common) -> Target:
 
 
 def _used(session: Session, run: PastRun) -> Used:
-    """The resources of all known submits of a run."""
+    """The resources of a run: CPU time summed over all known submits, and the largest memory of one submit."""
     assert run.batch is not None, "only batch runs are compared"
     all_used = [used_by(kept) for kept in submits_of(session, run.batch)]
     cpu = [one.cpu_s for one in all_used if one.cpu_s is not None]

@@ -143,7 +143,7 @@ def show_exceptions(
 def print_exceptions(
     topology: str, reply: control_pb2.ExceptionsReply, summary: bool, everything: bool, as_json: bool
 ) -> None:
-    """Print them grouped, one by one, as a table or as JSON."""
+    """Print exceptions grouped, one by one, as a table or as JSON."""
     groups = groups_of(reply.exceptions)
     if as_json:
         listed = [picked(item, *_JSON) for item in reply.exceptions]
@@ -175,6 +175,6 @@ def print_exceptions(
 
 
 def groups_json(session: Session, topology: str) -> list[dict[str, Any]]:
-    """`groups` of `heron exceptions --json`."""
+    """The value of `groups` in `heron exceptions --json`."""
     found = groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions)
     return [msgspec.to_builtins(group) for group, _ in found]

@@ -1,7 +1,7 @@
 """One file with all the information that is needed to diagnose a slow topology.
 
 The file has JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
-findings, events, status, exceptions, settings and the ends of the logs. Everything is redacted before it is written.
+findings, events, status, exceptions, settings and the last log lines. Everything is redacted before it is written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TAIL_BYTES = 64 << 10
 
 
 class NewFile:
-    """A file that only its owner can read, and that gets its name when it is complete.
+    """A file that only its owner can read, and that gets its final name when it is complete.
 
     Until then it has another name in the same folder; `close` removes a file that was not kept. Raises a Failure if the
     file exists already or cannot be written.

@@ -19,7 +19,7 @@ REQUEST = control_pb2.GetMetrics(names=UNIT_METRICS)
 
 
 def ask(session: Session, status: control_pb2.StatusReply) -> list[Pipeline] | None:
-    """The pipelines of a topology; None without pipelines or without an answer."""
+    """The pipelines of a topology; None if there are none, or if there is no answer."""
     if not has_units(status.plan.topology):
         return None
     try:

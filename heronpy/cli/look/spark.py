@@ -69,7 +69,7 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
 
 
 def _quantiles(times: list[control_pb2.Sample]) -> dict[str, float | bool | None] | None:
-    """Seconds at the median and at 99 %, and whether they are lower bounds. None without a batch."""
+    """Median and 99th percentile in seconds, and whether they are lower bounds; None if there was no batch."""
     found: dict[str, float | bool | None] = {}
     for name, part in (("p50", 0.5), ("p99", 0.99)):
         one = quantile(times, part)

@@ -171,7 +171,7 @@ def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
-    """The lines above the table: topology, diagnosis, checkpoints, its bottleneck, and the processes that are down."""
+    """The lines above the table: topology, diagnosis, checkpoints, bottleneck, and the processes that are down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
         f"  physical plan {status.plan_version}"
@@ -279,6 +279,6 @@ def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.Status
 
 
 def _placed(session: Session, status: control_pb2.StatusReply) -> dict[str, object]:
-    """The places of containers on an engine; empty for a topology without an engine."""
+    """The field `containers` for a topology on an engine; empty for a topology without an engine."""
     placed = containers.placed_of(session, status.topology)
     return {"containers": [containers.as_json(one) for one in placed.containers]} if placed is not None else {}

@@ -53,7 +53,7 @@ def opened(url: str, pipeline: str) -> Iterator[Reached]:
 
 
 def _ledger(given: str) -> str:
-    """The named ledger, else that of the settings, else the default."""
+    """The named ledger, or else the ledger from the settings, or else the default."""
     chosen = given or settings_for(Session(Target(_CLUSTER)).resolve(), IngestSettings).ledger
     return text_of(chosen or default_ledger())
 
@@ -175,7 +175,7 @@ def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> No
 
 
 def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
-    """Print whether table, ledger and bytes agree."""
+    """Print whether the table, the ledger and the bytes of the logs agree."""
     found = check(_ledger(url), pipeline, table)
     if as_json:
         print_json({"pipeline": pipeline, "agree": not found.problems, **msgspec.to_builtins(found)})

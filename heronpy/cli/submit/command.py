@@ -113,7 +113,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
 
 
 def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
-    """Wait until the scheduler ends; it is a child of this command, for hosts that kill users' daemons.
+    """Wait until the scheduler ends. It is a child of this command, for hosts that kill users' daemons.
 
     An interrupt ends the scheduler but not the containers, which the next scheduler adopts. With `kill_on_interrupt` it
     removes the topology.
@@ -340,7 +340,7 @@ def _print_plans(planned: Planned, form: str) -> None:
 
 @contextmanager
 def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
-    """Remove everything when a submit fails, is late or is interrupted before the topology runs."""
+    """Remove everything when a submit fails, times out or is interrupted before the topology runs."""
     try:
         yield
     except KeyboardInterrupt:
@@ -378,7 +378,7 @@ def _say_detached(session: Session, name: str) -> None:
 
 
 def _take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP) -> bool:
-    """Remove the topology, and warn of what remains; returns whether nothing remains."""
+    """Remove the topology, and warn about remaining parts; return whether nothing remains."""
     remains = submission.take_down(session, started, doing, warn)
     if remains:
         again = command("heron", "kill", session.target, started.record.topology)

@@ -148,7 +148,7 @@ def _defined(
 
 
 def _layer(store: Store, topology: topology_pb2.Topology, definition: Definition, common: Common) -> dict[str, Any]:
-    """The layer provisioner, with the settings of the command line."""
+    """The layer `provisioner`, with the settings from the command line."""
     layer = adopting.layer_of(topology, store.define(definition))
     for text in common.config_property:
         key, found, value = text.partition("=")

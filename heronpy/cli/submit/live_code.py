@@ -65,7 +65,7 @@ def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
 
 
 def _roots(modules: set[str]) -> dict[Path, list[Path]]:
-    """The folders from which these modules were imported, without installed modules."""
+    """The folders from which these modules were imported; installed modules are left out."""
     roots: dict[Path, list[Path]] = {}
     for name in sorted(modules):
         # The name of a nested class begins with the name of the outer class.

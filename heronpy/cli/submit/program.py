@@ -1,13 +1,13 @@
 """The program passed to `heron submit`: a file, folder, archive or module, and how to run it.
 
-`understand()` turns the command's words into a Program without running any user code. A Program has the place of its
+`understand()` turns the command's words into a Program without running any user code. A Program holds the path of its
 files, the file that runs as `__main__` or the class to import, and the topology's name. Archives are unpacked only
 below the given temporary folder.
 
 The word after the program:
   -                 run the program; all further words are its arguments, nothing is renamed
   module:Class      import that Topology subclass (or module.Class, also in archives and folders)
-  Class             a Topology subclass that the file defines: use that
+  Class             a Topology subclass that the file defines: use that class
   any other name    the topology's name; the program also gets it as its first argument
 """
 
@@ -132,7 +132,7 @@ def _topology_classes(path: Path) -> set[str]:
 
 
 def _class_spec(rest: tuple[str, ...]) -> tuple[str, str] | None:
-    """module and class of 'module:Class' or 'module.Class'."""
+    """Split 'module:Class' or 'module.Class' into module and class; None for any other word."""
     if not rest:
         return None
     if _COLON.fullmatch(rest[0]):

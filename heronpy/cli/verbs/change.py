@@ -29,7 +29,7 @@ def deactivate_command(**flags: Any) -> None:
 @verb("activate", json=False)
 @timeout_flag(90.0, "Seconds to wait for completion.")
 def activate_command(**flags: Any) -> None:
-    """Let the spouts of a topology emit; returns when every spout does."""
+    """Let the spouts of a topology emit tuples; returns when all spouts are active."""
     from heronpy.cli.change.lifecycle import set_state
 
     set_state(active=True, **flags)
@@ -99,7 +99,7 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
 @click.option("--dry-run", is_flag=True, help="Print what would change and change nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 def update_command(target: Target, common: Common, topology: str, **flags: Any) -> None:
-    """Change a running topology without stopping it; new sizes and new configuration restart no task.
+    """Change a running topology without stopping it; new sizes and new configuration do not restart tasks.
 
     \b
     heron update local word_count --component-parallelism count:4
@@ -178,7 +178,7 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
     name such as stmgr-1 or executor-1.
 
     KILL sends SIGKILL; STOP sends SIGSTOP, waits, and sends SIGCONT. The signals go to processes of this topology and
-    of this user only. 'heron status' and 'heron events' show what follows; the page on guarantees says what is lost.
+    of this user only. 'heron status' and 'heron events' show the effects; the page on guarantees lists the losses.
     """
     if stopped_s is not None and signal_name != "STOP":
         raise click.UsageError("--for sets how long STOP halts processes; add --signal STOP")
@@ -194,9 +194,9 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
 def clean_command(**flags: Any) -> None:
     """Remove the logs and working folders of topologies that have ended, from this machine.
 
-    With TOPOLOGY, only those of this name. The folders are below HERON_HOME. Afterwards, the last run is no longer
+    With TOPOLOGY, only folders of this name. The folders are below HERON_HOME. Afterwards, the last run is no longer
     shown by 'heron logs', 'heron events' and 'heron dead-letters'. A topology that runs, or has not been killed, is
-    left alone. Checkpoints stay, as do batches not yet handed to Spark: 'heron submit --restore' needs them.
+    left alone. Checkpoints and batches not yet handed to Spark are kept, because 'heron submit --restore' needs them.
     """
     from heronpy.cli.change.clean import clean
 

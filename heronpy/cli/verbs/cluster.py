@@ -1,4 +1,4 @@
-"""`heron cluster`: the settings of a cluster whose containers an engine runs; `heron env`: what its hosts install."""
+"""`heron cluster`: settings of a cluster whose containers an engine runs; `heron env`: what the hosts install."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def check_command(**flags: Any) -> None:
 
     The last test runs a container. It shows whether a host of the cluster runs the container, has the same Python and
     heronpy, sees the shared folders, and reaches this host. The test leaves nothing behind. `wait` means that the
-    cluster has no room now, and `skip` that this host cannot test the requirement; the line says why. Exit code 0: no
-    test failed; 1: a test failed.
+    cluster has no free capacity now, and `skip` means that this host cannot test the requirement; the line says why.
+    Exit code 0: no test failed; 1: a test failed.
     """
     from heronpy.cli.change.cluster import check
 
@@ -69,7 +69,7 @@ def hosts_command(**flags: Any) -> None:
     """Show the hosts that get no containers, each with its topology, the reason and the remaining time.
 
     A host is avoided for heron.engine.avoid_s after it lost a container or was drained. It is still used if it is ready
-    and no other host has room.
+    and no other host has free capacity.
     """
     from heronpy.cli.change.cluster import hosts
 

@@ -138,7 +138,7 @@ def _keys(room: str, settings: dict[str, dict[str, SettingValue]]) -> list[str]:
 def _values(
     session: Session, topology: str | None
 ) -> tuple[dict[str, dict[str, SettingValue]], dict[str, str], dict[str, dict[str, SettingValue]]]:
-    """Settings, origins and overrides of components: of a topology, or of the cluster."""
+    """Settings, their origins and the overrides by component, for a topology or for the cluster."""
     if topology is not None:
         spec = session.launch_of(session.find(topology))
         return spec.settings, spec.origins, spec.component_settings

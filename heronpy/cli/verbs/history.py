@@ -17,9 +17,9 @@ _run = click.argument("run", metavar="RUN", shell_complete=complete.past_runs)
 def history_command() -> None:
     """Show runs of topologies that have ended, even if all their processes were killed.
 
-    RUN is the name of a topology, for its last run; the id of a run, as 'heron history list' shows it; or the name of a
-    batch run, such as visits/3. The verb reads files of this host and asks no process. A run that ended more than seven
-    days ago is kept only while it is among the last five runs of its name.
+    RUN is the name of a topology (for its last run), the id of a run, as 'heron history list' shows it, or the name of
+    a batch run, such as visits/3. The verb reads files on this host and requests nothing from processes. A run that
+    ended more than seven days ago is kept only while it is among the last five runs of its name.
     """
 
 

@@ -78,8 +78,8 @@ def adopt_command(**flags: Any) -> None:
 def deploy_command(**flags: Any) -> None:
     """Give a job another program: the topology is stopped with a savepoint, and started again from it.
 
-    A program that cannot be imported, or that the state does not fit, is refused while the old one runs. If the new
-    program fails within 30 s after its start, the topology is stopped, and the old program runs again from the
+    A program that cannot be imported, or that the state does not fit, is refused, and the old one keeps running. If the
+    new program fails within 30 s after its start, the topology is stopped, and the old program runs again from the
     savepoint.
     """
     from heronpy.cli.submit.deploying import deploy
@@ -145,7 +145,7 @@ def unset_command(**flags: Any) -> None:
 @_why
 @_waits
 def apply_command(**flags: Any) -> None:
-    """Replace a layer of jobs by the content of a file, for example one kept in git.
+    """Replace a layer of jobs with the content of a file, for example a file that is kept in git.
 
     Each document has the name of a job (job: NAME) and the keys of the layer; 'heron job schema' lists them. Keys of
     the layer that the file does not have are unset. All documents are checked before the first is written.
@@ -175,7 +175,7 @@ def explain_command(**flags: Any) -> None:
 
 @verb("slo", job_command, topology=_job)
 def slo_command(**flags: Any) -> None:
-    """Show the share of the time in which a job kept its promise, and when it did not."""
+    """Show for what share of the time a job kept its promise, and when it did not."""
     from heronpy.cli.change.job_evidence import slo
 
     slo(**flags)
@@ -186,8 +186,8 @@ def slo_command(**flags: Any) -> None:
 def replay_command(file: BinaryIO, as_json: bool) -> None:
     """Print the scaler's decisions for a file from 'heron job explain --record'.
 
-    The same release prints the decisions that were made at that time. Each line of the file has the limits and the
-    promise of its time: change them to see other decisions.
+    With the same release, these are the decisions that were made at the time. Each line of the file has the limits and
+    the promise that were then in effect: change them to see other decisions.
     """
     from heronpy.cli.change.job_evidence import replay
 
@@ -242,7 +242,7 @@ def release_command(**flags: Any) -> None:
 
 @_verb("delete")
 def delete_command(**flags: Any) -> None:
-    """Remove a stopped job; checkpoints and logs of its topology stay."""
+    """Remove a stopped job; the checkpoints and logs of its topology are kept."""
     from heronpy.cli.change.jobs import delete
 
     delete(**flags)

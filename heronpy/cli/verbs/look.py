@@ -114,7 +114,7 @@ def top_command(once: bool, **flags: Any) -> None:
     """Watch a topology: its bottleneck, components and tasks, rates, queues, busy time.
 
     On a terminal: Enter opens the tasks of a component and the figures of a task, Esc goes back, s sorts, / filters,
-    ? shows all keys, q ends it. With -n or --once, or without a terminal, snapshots of the components with their counts
+    ? shows all keys, q quits. With -n or --once, or without a terminal, snapshots of the components with their counts
     are printed one after the other; with --json, one line of JSON each.
     """
     from heronpy.cli.look.top import watch
@@ -174,8 +174,8 @@ def events_command(**flags: Any) -> None:
     """Show the events of a topology: restarts with their reason, backpressure, checkpoints, restores, updates,
     takeovers.
 
-    The newest event comes last. Repetitions within 2.5 minutes share one line with a count. The topology master keeps
-    1,000 events, and hands the newest 200 to its successor.
+    The newest event comes last. Repeated events within 2.5 minutes share one line with a count. The topology master
+    keeps 1,000 events, and hands the newest 200 to its successor.
     """
     from heronpy.cli.look.events import show_events
 
@@ -238,9 +238,9 @@ def slow_command(**flags: Any) -> None:
 def batches_command(**flags: Any) -> None:
     """Show the Spark batches that failed under EFFECTIVELY_ONCE, with the error; --retry tries them again.
 
-    A batch fails when your function has raised heron.spark.max_retries times after the first attempt; its rows are
-    kept. A full disk or an unreachable store does not count as an attempt. In other modes no rows are kept: the tuples
-    of a failed batch fail at their spout.
+    A batch fails when your function has raised heron.spark.max_retries times after the first attempt; the rows of the
+    batch are kept. A full disk or an unreachable store does not count as an attempt. In other modes no rows are kept:
+    the tuples of a failed batch fail at their spout.
     """
     from heronpy.cli.look.batches import show_batches
 
@@ -287,7 +287,7 @@ def stacks_command(**flags: Any) -> None:
 def heap_command(**flags: Any) -> None:
     """Show the objects of a running task or process by type, with number and size but without values.
 
-    The process stops while they are counted, for about --limit seconds at most; you are asked first. TASK is a task's
+    The process stops while they are counted, for about --limit seconds at most; you must confirm this. TASK is a task's
     number, its instance id, its name on the pages (count-2), or a component that has one task only; PROCESS is a name
     such as stmgr-1 or tmaster. Memory of C extensions and memory shared with sibling processes are not listed.
     """
@@ -320,7 +320,7 @@ def profile_command(**flags: Any) -> None:
 
 
 class Metrics(Reading, click.Group):
-    """Metrics of a topology, unless the first word is a subcommand: then a topology of that name needs its cluster."""
+    """Metrics of a topology, unless the first word is the name of a subcommand."""
 
     allow_extra_args = False
     allow_interspersed_args = True
@@ -364,9 +364,9 @@ def metrics_command(**flags: Any) -> None:
     """Show metrics, summed by component or by instance.
 
     Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory. Latency is
-    that of complete tuple trees at an acking spout, otherwise of one call of process or next_tuple. Counters and
-    distributions are totals since the start unless --interval is given. Counts of a killed process after its last
-    report are missing; the affected components are named. --json has every metric.
+    the time to complete a tuple tree for a spout with acks, otherwise the time of one call of process or next_tuple.
+    Counters and distributions are totals since the start unless --interval is given. Counts of a killed process after
+    its last report are missing; the output names the affected components. --json has every metric.
 
     With targets, rules or dashboard as the first word it prints the input of Prometheus and Grafana. To see the metrics
     of a topology with such a name, name the cluster: heron metrics local rules

@@ -16,8 +16,8 @@ _slots = click.option("--slots", type=int, required=True, metavar="N", help="How
 def pool_command() -> None:
     """Run many small topologies in few containers: the slots of a pool.
 
-    An engine places the slots like the containers of a topology. A job with place.pool=POOL runs its topology
-    in them. The containers of a slot that is lost are started in the other slots.
+    An engine places the slots like the containers of a topology. The topology of a job with place.pool=POOL runs
+    in the slots. If a slot is lost, its containers are started in other slots.
     """
 
 

@@ -19,7 +19,7 @@ CERTAIN = "heronpy.cli.words_for_certain"
 
 
 class _Mode(click.Choice[str]):
-    """A mode of heron; the program may have an option of the same name."""
+    """A mode of `heron submit`; the program may have an option of the same name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
@@ -30,7 +30,7 @@ class _Mode(click.Choice[str]):
 
 
 class _Submit(click.Command):
-    """Counts the words after `--`, which click drops; they certainly belong to the program."""
+    """Counts the words after `--`, which certainly belong to the program, because click drops the `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[CERTAIN] = len(args) - args.index("--") - 1 if "--" in args else 0
@@ -97,7 +97,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
 
     With --mode batch the same command continues an unfinished run. After the run, --restore latest continues live.
 
-    Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C only ends the wait of --wait.
+    Ctrl-C removes a topology that is not running yet. Later, Ctrl-C only ends the wait of --wait.
 
     Unknown flags, and everything after '--', go to PROGRAM.
     """
@@ -142,14 +142,14 @@ def _check_mode(flags: dict[str, Any]) -> None:
 
 
 def _refuse_early_option(program: str) -> None:
-    """Unknown flags after the program belong to it; before it they are errors."""
+    """Refuse an unknown flag before the program; unknown flags after the program belong to the program."""
     if program.startswith("-") and program != "-":
         hint = suggestion(program.partition("=")[0], _known_options(), "; flags of the program come after it")
         raise click.UsageError(f"no such option: {program}{hint}", click.get_current_context())
 
 
 def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
-    """Warn of each word that is almost a heron flag; it is passed to the program nevertheless."""
+    """Warn about each word that is almost a heron flag; the word is passed to the program nevertheless."""
     known, switches = _known_options(), _known_options(switches=True)
     for word, following in itertools.pairwise((*words, "-")):
         flag = word.partition("=")[0]

@@ -105,7 +105,7 @@ def ui_command(ctx: click.Context, config_path: str | None) -> None:
     heron ui word_count
 
     A tracker started here ends after 30 minutes without a request. It serves only this user, whom the kernel
-    identifies. Each start makes a new random name, and so a new address.
+    identifies. Each start makes a new random name, and therefore a new address.
     """
     if ctx.invoked_subcommand is None:
         click.echo(finding.find_or_start(heron_home(), config_path).address)

@@ -133,7 +133,7 @@ def _spout(row: ComponentLoad) -> bool:
 
 
 def ordered(rows: Iterable[R], columns: Iterable[Column[R]], sort: str) -> list[R]:
-    """Sort by the column with this key: numbers descending, words ascending; a "-" before the key reverses the order.
+    """Sort by the column with this key: numbers descending, text ascending; a "-" before the key reverses the order.
 
     Unknown values come last. An empty key keeps the order.
     """

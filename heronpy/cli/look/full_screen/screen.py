@@ -67,7 +67,7 @@ def _line(text: str, style: str = PLAIN) -> Line:
 
 
 def draw(view: View, figures: Figures, screen: Size, ascii_only: bool = False) -> list[Line]:
-    """The whole screen; `ascii_only` is for terminals without other characters."""
+    """The whole screen; `ascii_only` is for terminals that only show ASCII characters."""
     width, height = max(screen.width, 1), max(screen.height, 1)
     head = _head(view, figures, width)
     # On a low screen, the table gets at least half of the lines.
@@ -178,7 +178,7 @@ def _help_line(view: View) -> Line:
 
 
 def trend(values: Sequence[float | None], cells: int, bars: str = BARS) -> str:
-    """The last values as text bars, one cell each, newest at the right; a space is an unknown value.
+    """The latest values as text bars, one cell each, newest at the right; a space is an unknown value.
 
     Bars are relative to the largest value shown: 0 has the lowest bar and the largest value the highest.
     """
@@ -321,7 +321,7 @@ def _row(
 
 
 def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
-    """The figures of a task, the advice, and the end of its log, or its stacks if they were requested."""
+    """A task's figures, the advice, and the end of the task's log or, if requested, the task's stacks."""
     found = next((one for one in figures.tasks.tasks if one.instance_id == view.task), None) if figures.tasks else None
     title = _line(f"task {view.task}", BOLD)
     if found is None:

@@ -113,7 +113,7 @@ KEYS = (
 
 
 def rows_of(view: View, figures: Figures) -> list[str]:
-    """The names of the rows that the view shows, in its order."""
+    """The names of the rows that the view shows, in the same order."""
     if view.level is Level.COMPONENTS:
         loads = figures.load.components if figures.load is not None else []
         return [row.name for row in ordered(loads, COMPONENTS, view.sort) if fits(view.filter, row.name)]
@@ -139,7 +139,7 @@ def position(view: View, names: Sequence[str]) -> int:
 
 
 def press(view: View, key: str, names: Sequence[str]) -> View:
-    """The view after a key; `names` are those of `rows_of`."""
+    """The view after a key; `names` is the result of `rows_of`."""
     if view.typing:
         return _typed(view, key)
     if view.help:
