@@ -102,7 +102,7 @@ class RunningTopology:
                     warnings.warn(text, ResultWarning, stacklevel=3)  # points at the caller of `wait`, which is wrapped
                 return _status_of(self._session, name, status)
             if deadline is not None and time.monotonic() > deadline:
-                state = lifecycle_name(status.lifecycle) if status is not None else "without an answer"
+                state = lifecycle_name(status.lifecycle) if status is not None else "unknown"
                 raise DeadlineError(f"topology '{name}' has not finished within {timeout_s:g} s; its state is {state}")
             time.sleep(LOOK_S)
 
@@ -149,8 +149,8 @@ def submit(
 
     `topology` is a TopologyBuilder, a Topology subclass or a topology message; `name` replaces its name. `cluster`
     may be `cluster/role/environ`; `settings` are those of --config-property; `restore` is `latest`, an id
-    or a path, as for `heron submit --restore`. Modules and the running script are sent as files. Classes that were
-    typed into a notebook are sent by value, in their current state.
+    or a path, as for `heron submit --restore`. Modules and the running script are sent as files. Classes that
+    are defined in a notebook are sent by value, in their current state.
 
     Raises HeronError when the topology is refused, fails (with the tracebacks) or is not running after `timeout_s`
     seconds; it then leaves nothing behind. In a script, call this below `if __name__ == "__main__":`.

@@ -98,7 +98,7 @@ class Scanner:
             for entry in _walk(pattern.root, pattern.parts, look.refused):
                 if len(found) >= self._files_max:
                     limit = counted(self._files_max, "file")
-                    look.refused[pattern.text] = f"matches more than {limit}; others are not read: use more patterns"
+                    look.refused[pattern.text] = f"matches more than {limit}; others are not read; use more patterns"
                     break
                 found.setdefault(entry.path, entry)
             if len(found) == before:

@@ -299,7 +299,7 @@ def check_count(demand: Demand, count: int) -> None:
     """Raise TopologyError if this number of containers would leave a container empty."""
     if count > demand.task_count:
         raise TopologyError(
-            f"topology '{demand.topology}' asks for {count} containers but has only "
+            f"topology '{demand.topology}' requests {count} containers but has only "
             f"{demand.task_count} instances; lower topology.stmgrs or raise a parallelism"
         )
 

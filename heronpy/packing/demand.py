@@ -365,7 +365,7 @@ def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
     more = [f"{counted(len(sizes) - _SIZES_SHOWN, 'other size')}"] if len(sizes) > _SIZES_SHOWN else []
     asked = f"{engine} must provide" if engine else "nothing is reserved on this machine for"
     parts = ", ".join([*sizes[:_SIZES_SHOWN], *more])
-    return f"{asked} {counted(len(requests), 'container')}: {parts}; {_size(total)} in all"
+    return f"{asked} {counted(len(requests), 'container')}: {parts}; {_size(total)} in total"
 
 
 def _named(numbers: Sequence[int]) -> str:

@@ -48,7 +48,7 @@ class Decision(Struct, frozen=True):
     """The result of one call of `Keeper.decide`."""
 
     map: Map | None = None
-    """The map to write; None if the last map is still right."""
+    """The map to write; None if the last map is still valid."""
     late: tuple[int, ...] = ()
     """Slots that the engine must end."""
     notes: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ class Spec(Struct, frozen=True, forbid_unknown_fields=True):
     """See `heronpy.plan.launch.Submitted`."""
     containers: dict[int, Size]
     restarts: dict[int, int] = {}
-    """Container to the number of restarts that users have requested."""
+    """Map from container to the number of restarts that users have requested."""
     package_bytes: int = 0
     package_sha256: bytes = b""
 
@@ -111,9 +111,9 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     number: int
     """Number of that map: the slot runs no container that the map does not assign to it."""
     records: dict[str, bytes] = {}
-    """`topology id/container` to the encoded proto ProcessRecord of its executor."""
+    """Map from `topology id/container` to the encoded proto ProcessRecord of the container's executor."""
     loads: dict[str, Size] = {}
-    """`topology id/container` to the used resources, if they were measured for long enough."""
+    """Map from `topology id/container` to the used resources, for containers that were measured long enough."""
 
 
 class Run(Struct, frozen=True):

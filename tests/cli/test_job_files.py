@@ -319,7 +319,7 @@ def test_a_revert_after_failed_changes_goes_to_the_version_that_ran_last(heron: 
     running = Running("", "Day-1", (), {"provisioner": 2}, "QUARANTINED", failure="it crashes")
     store.put_running("Day", running, 0)
     told = heron("job", "revert", "local", "Day", "--detach")
-    assert told.code == 0 and "job Day: provisioner v2 ran last and is restored\njob Day: provisioner v5" in told.out
+    assert told.code == 0 and "v2 was the last version that ran, and is restored\njob Day: provisioner v5" in told.out
     assert store.get("Day").document.priority == 0
     store.put_running("Day", replace(running, failure=""), 1)
     assert heron("job", "revert", "local", "Day", "--detach").code == 0
@@ -336,7 +336,7 @@ def test_a_released_job_is_not_called_done_before_the_manager_has_retried_it(her
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("raise ValueError('no')\n", "job Day stays as it is"),
+        ("raise ValueError('no')\n", "job Day is unchanged"),
         (TOPOLOGY, "the topology of other.py is 'Other', but the job is 'Day'"),
     ],
 )

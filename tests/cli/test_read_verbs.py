@@ -192,7 +192,7 @@ def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopo
 def test_the_phases_of_a_start_are_shown(heron: Heron, wordy: FakeTopology) -> None:
     wordy.answers["get_events"] = reply = events()
     refused = heron("events", "local", "wordy", "--start")
-    assert refused.code == 1 and "the topology master of 'wordy' does not know the phases" in refused.err
+    assert refused.code == 1 and "the topology master of 'wordy' has no record of the phases" in refused.err
     times = control_pb2.StartTimes(begun_at=1e9, packaged_at=1e9 + 1.5, launched_at=1e9 + 2)
     reply.start = start_of(times)
     shown = heron("events", "local", "wordy", "--start").out

@@ -145,7 +145,7 @@ class View:
             cluster = self.session.target.cluster
             hint = suggestion(self.topology, self.session.names())
             raise exits.Failure(
-                f"cluster {cluster} has no topology '{self.topology}' and no checkpoint of one{hint}", exits.NOT_FOUND
+                f"cluster {cluster} has no topology '{self.topology}' and no checkpoints of it{hint}", exits.NOT_FOUND
             )
 
 

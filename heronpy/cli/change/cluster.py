@@ -153,7 +153,7 @@ def access(target: Target, install: bool, common: Common) -> None:
     if len(text) > BROUGHT_MAX_BYTES:
         raise exits.Failure(f"the input is larger than {BROUGHT_MAX_BYTES >> 20} MB", exits.USAGE)
     count = bring(cluster, text)
-    say(f"Wrote the key of your commands, and {counted(count, 'control endpoint')}, to {folder_of(cluster)}")
+    say(f"Wrote your command key, and {counted(count, 'control endpoint')}, to {folder_of(cluster)}")
     say(f"  next: {command('heron', 'list', cluster)}")
 
 
@@ -182,7 +182,7 @@ def init(name: str, engine: str, config_path: str | None) -> None:
     if absolute(os.environ.get("HERON_CONF") or "/") != base:
         config = ClientConfig(name)
         config.set("config-path", str(base))
-        say(f"  remembered in {config.path}: config-path")
+        say(f"  stored in {config.path}: config-path")
     say(f"  next: {command('heron', 'cluster', 'check', name)}")
 
 

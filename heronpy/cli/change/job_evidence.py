@@ -43,7 +43,7 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
         return
     if found["at"] is None:
         say(
-            f"job {job}: the scaler has not evaluated it yet; it evaluates only jobs with scale.max or"
+            f"the scaler has not evaluated job {job} yet; the scaler evaluates only jobs with scale.max or"
             " slo.lag_s that are IN_SYNC"
         )
         return
@@ -84,7 +84,7 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
         say(f"  {what}: {kept}, measured for {format_duration(one['measured_s'])}")
     if not found["windows"]:
         say(
-            f"  the scaler{_scaler_at(session)} has the measurements of the last hour, day and fortnight;"
+            f"  the scaler{_scaler_at(session)} has the measurements from the last hour, day and fortnight;"
             " run this command there"
         )
     for begin, end in found["broken"]:

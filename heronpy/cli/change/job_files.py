@@ -99,7 +99,7 @@ def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
             raise RequestError(f"{file.name}: job '{job:.200}' has two documents; merge them")
         documents[job] = given
     if not documents:
-        raise RequestError(f"{file.name} contains no document; write job: NAME, and the keys of its layer below")
+        raise RequestError(f"{file.name} contains no document; write job: NAME, and below that the keys of the layer")
     return documents
 
 

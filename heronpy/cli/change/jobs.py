@@ -68,7 +68,7 @@ def opened(target: Target, common: Common) -> tuple[Session, Store]:
     try:
         read_base(session.conf_dirs(), target.cluster)
     except ConfigError as error:
-        warning(f"layer base stays as it was: {error}")
+        warning(f"layer base is unchanged: {error}")
     return session, store_of(session)
 
 
@@ -103,7 +103,7 @@ def revert(layer: str, to: int | None, why: str, **flags: Any) -> None:
         ran = running.versions.get(layer, 0) if running is not None and running.failure else 0
         back = to or (ran if 0 < ran < seen else seen - 1)
         if back not in (to, seen - 1):
-            say(f"job {job}: {layer} v{back} ran last and is restored")
+            say(f"job {job}: {layer} v{back} was the last version that ran, and is restored")
         return store.revert(job, layer, back, seen, writer(), why)
 
     _change(reverted, layer, **flags)
@@ -155,7 +155,7 @@ def delete(target: Target, job: str, common: Common) -> None:
     _, store = opened(target, common)
     store.delete(job, f": heron job stop {target} {job}")
     remove_history(minutes_of(target.cluster, job))  # a scaler that acts removes its own
-    say(f"job {job} is deleted; its checkpoints and logs stay")
+    say(f"job {job} is deleted; its checkpoints and logs are kept")
 
 
 def release(target: Target, job: str, detach: bool, timeout_s: float, common: Common) -> None:
@@ -164,7 +164,7 @@ def release(target: Target, job: str, detach: bool, timeout_s: float, common: Co
     if not store.release(job):
         running = store.running(job)[0]
         room = why_less(running) if running is not None else ""
-        say(f"job {job} is {f'waiting for room: {room}' if room else 'not waiting for anything'}; nothing changed")
+        say(f"job {job} is {f'waiting for capacity: {room}' if room else 'not waiting for anything'}; nothing changed")
         return
     say(f"job {job} is released")
     ensure_manager(session)
@@ -232,7 +232,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool, targ
         if store.get(job).document.run == "stopped":
             return False, "the manager has not seen the change yet"
         if allotted.fits_since is None:
-            raise ClusterError(f"job '{job}' is {state}: {less}; the job starts when there is room")
+            raise ClusterError(f"job '{job}' is {state}: {less}; the job starts when there is capacity")
         return False, less
     if not proved and isinstance(running.plan.step, Prove):
         return True, "started"
@@ -272,7 +272,7 @@ def _as_it_lives(session: Session, found: dict[str, Any]) -> dict[str, Any]:
 def _warn_without_manager(session: Session) -> None:
     if acting_of(session.state) is None:
         start = f"heron manager start {session.target}"
-        warn(f"no manager runs, so changes of jobs have no effect; start a manager: {start}")
+        warn(f"no manager runs, so changes to jobs have no effect; start a manager: {start}")
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
@@ -515,7 +515,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
     if (one := now[SYNCER]) is not None:
         say(f"The manager on this host has ended; another manager is active{where_of(one)}")
         return
-    say("The manager has ended; topologies keep running, but changes of jobs have no effect")
+    say("The manager has ended; topologies keep running, but changes to jobs have no effect")
 
 
 def manager_status(target: Target, as_json: bool, common: Common) -> None:
@@ -531,7 +531,7 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
         elif one is None:
             say(f"no {part} is active; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
-            say(f"The {part} is active{where_of(one)} since {moment(one.since)}")
+            say(f"The {part} has been active{where_of(one)} since {moment(one.since)}")
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
 
 
@@ -540,7 +540,7 @@ def _is_here(acting: Acting) -> bool:
 
 
 def where_of(acting: Acting) -> str:
-    """Where a process of a manager runs: ` as process 5`, ` as process 5 of host n1`."""
+    """Where a process of a manager runs: ` as process 5`, ` as process 5 on host n1`."""
     host = Host.from_text(acting.host)
-    elsewhere = f" of host {host.name}" if host is not None else " of another host"
+    elsewhere = f" on host {host.name}" if host is not None else " on another host"
     return f" as process {acting.pid}" + ("" if _is_here(acting) else elsewhere)

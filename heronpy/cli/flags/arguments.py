@@ -97,7 +97,7 @@ def common_flags(function: F) -> F:
     @click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
     @click.option("--config-property", metavar="K=V", multiple=True, help="Override one setting; may be repeated.",
                   shell_complete=complete.settings)  # fmt: skip
-    @click.option("--verbose", is_flag=True, help="Print more details; show heron's own traceback when it fails.")
+    @click.option("--verbose", is_flag=True, help="Print more details; show heron's traceback when heron itself fails.")
     @functools.wraps(function)
     def collect(
         *args: Any, config_path: str | None, config_property: tuple[str, ...], verbose: bool, **kwargs: Any

@@ -77,7 +77,7 @@ def print_stages(topology: topology_pb2.Topology, stages: tuple[Stage, ...], as_
     if as_json:
         print_json({"topology": topology.name, "stages": msgspec.to_builtins(stages)})
         return
-    say(f"Topology '{clean(topology.name)}' as a batch has these stages, which run one after the other")
+    say(f"As a batch run, topology '{clean(topology.name)}' has these stages, which run one after the other")
     rows = [
         (
             f"{one.number} {clean(', '.join(one.components))}",

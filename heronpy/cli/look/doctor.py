@@ -190,7 +190,7 @@ def seen(signals: Signals) -> list[str]:
     if signals.unanswered:
         found.append(f"the topology master did not answer in time: {', '.join(signals.unanswered)}; try again")
     elif not signals.events_known:
-        found.append("past restarts and changes are unknown: the topology master is of an earlier release")
+        found.append("past restarts and changes are unknown: the topology master runs an earlier release")
     return found
 
 

@@ -70,7 +70,7 @@ def show_events(
 
 def _show_start(topology: str, found: Start | None, as_json: bool) -> None:
     if found is None:
-        raise exits.Failure(f"the topology master of '{topology}' does not know the phases of the start")
+        raise exits.Failure(f"the topology master of '{topology}' has no record of the phases of the start")
     if as_json:
         seconds = {one.name: round(one.took_s, 3) for one in found.phases}
         figures = {"begun_at": found.begun_at, "took_s": round(found.took_s, 3), "running": found.running}

@@ -115,7 +115,7 @@ def _parts(session: Session, name: str, findings: list[Finding]) -> Iterator[dic
         try:
             yield {key: told()}
         except HeronError as error:
-            yield {key: f"cannot be asked: {error}"}
+            yield {key: f"cannot be requested: {error}"}
     try:
         yield {"settings": _settings(session, name)}
     except HeronError as error:

@@ -42,7 +42,7 @@ def list_runs(target: Target, limit: int, as_json: bool, common: Common) -> None
         ]
         print_table(("topology", "run", "state", "submitted", "lasted", "how it ended"), rows, right=("lasted",))
     else:
-        say(f"No run of a topology is kept in {session.target}")
+        say(f"No runs of topologies are kept in {session.target}")
 
 
 def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:

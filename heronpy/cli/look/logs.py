@@ -105,7 +105,7 @@ def show_logs(
     """Print past records of the chosen processes and, with `follow`, new records as they arrive."""
     _check_flags(find, ignore_case, context, follow)
     if earlier and since:
-        raise click.UsageError("--earlier and --since exclude each other; leave out one of them")
+        raise click.UsageError("--earlier and --since are mutually exclusive; leave out one of them")
     session = Session(target, common)
     if find is not None and not follow:
         oldest = parse_since(since) if since else None if earlier else submitted_at(session, topology)
@@ -236,7 +236,7 @@ def _say_end(session: Session, topology: str, end: End) -> None:
         case End.FINISHED:
             warn(f"topology '{topology}' has finished; {command('heron', 'kill', session.target, topology)} removes it")
         case End.REPLACED:
-            warn(f"topology '{topology}' has ended, and a new topology has its name; to follow the new one: {again} -f")
+            warn(f"topology '{topology}' has ended, and a new one uses its name; to follow the new one: {again} -f")
         case End.REMOVED:
             kept = f"; its logs are kept: {again}" if session.logs_of_ended(topology) else ""
             warn(f"topology '{topology}' has ended{kept}")

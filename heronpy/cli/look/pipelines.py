@@ -44,7 +44,7 @@ def _line(one: Pipeline) -> str:
     least = "at least " if one.at_least else ""
     said = [
         f"{one.name}: {least}{one.published_rows:,} rows of {format_bytes(one.published_bytes)}"
-        " published since the submit",
+        " published since the topology was submitted",
         f"{format_bytes(one.backlog_bytes)} wait{oldest}",
         f"units {one.ready} ready, {one.leased} in progress, {one.committed} to publish",
     ]

@@ -111,4 +111,4 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
             + (f", {_batches(sink['failed_batches'])} failed (see 'heron batches')" if sink["failed_batches"] else "")
             + _times_text(sink)
         )
-    return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])
+    return found + ([f"Spark's pages: {shown['ui']}"] if shown["ui"] else [])

@@ -232,7 +232,7 @@ def _show_status(
             say(unlimited)
         if session.lacks_scheduler(record.topology):
             start = command("heron", "scheduler", "start", session.target, record.topology)
-            say(f"The scheduler does not run, so containers that end are not replaced; run: {start}")
+            say(f"The scheduler is not running, so containers that end are not replaced; run: {start}")
     else:
         _show_placed(placed, {executor.container: executor for executor in status.executors})
     troubled = summary.troubled_processes(status.executors)

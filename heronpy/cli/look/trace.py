@@ -90,7 +90,7 @@ def wire_note(span: TraceSpan) -> str:
         return ""
     if span.error_s is None:
         return "at least this long: the time on the wire between the hosts is unknown"
-    return f"the time on the wire between the hosts is exact to +- {format_duration(span.error_s)}"
+    return f"the time on the wire between the hosts is accurate to +- {format_duration(span.error_s)}"
 
 
 def bar(span: TraceSpan, total_s: float, width: int) -> str:
@@ -126,7 +126,7 @@ def show_traces(
         print_json({"topology": topology, **msgspec.to_builtins(found)})
         return
     if not found.matching:
-        held = "" if min_ms or found.under_way else "; if backpressure holds its spouts, heron doctor names the cause"
+        held = "" if min_ms or found.under_way else "; if backpressure holds spouts back, heron doctor names the cause"
         which = f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
         say(f"No tuple of topology '{topology}' was traced{which}{held}")
     else:

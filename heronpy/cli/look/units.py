@@ -165,7 +165,9 @@ def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json:
         print_json({"pipeline": pipeline, "version": found.version, "entries": entries})
         return
     say(f"Pipeline '{pipeline}' has version {found.version} of its partition map")
-    print_table(("files born before", "ledgers"), [(one.get("until", "-"), ", ".join(one["urls"])) for one in entries])
+    print_table(
+        ("files created before", "ledgers"), [(one.get("until", "-"), ", ".join(one["urls"])) for one in entries]
+    )
 
 
 def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> None:
@@ -184,7 +186,7 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
             say(clean(problem))
         reasons = {
             "of files that are no longer where they were last seen": found.bytes_gone,
-            "of files unknown to the ledger (the files are gone, or no keeper has scanned since the ledger was made)":
+            "of files unknown to the ledger (the files are gone, or no scan has run since the ledger was created)":
                 found.bytes_unseen,
             "of files that were replaced by another file or cannot be read": found.bytes_other,
         }  # fmt: skip
@@ -296,7 +298,7 @@ def _sentences(figures: Figures) -> Iterator[str]:
     if figures.backups_won:
         yield f"{counted(figures.backups_won, 'backup')} won"
     if figures.unfinished_bytes:
-        yield f"{format_bytes(figures.unfinished_bytes)} of unfinished last lines wait for their end"
+        yield f"{format_bytes(figures.unfinished_bytes)} of unfinished last lines are not processed yet"
     if figures.copies:
         yield f"{counted(figures.copies, 'file')} skipped as {_copies(figures.copies)}"
     if figures.bad_ranges:

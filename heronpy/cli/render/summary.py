@@ -104,7 +104,7 @@ def counted_twice_text(status: control_pb2.StatusReply) -> str:
     else:
         help_text = (
             ", unless its new process resumed; with topology.reliability.mode EFFECTIVELY_ONCE and a spout that keeps"
-            " its position in a state each tuple counts once"
+            " its position in a state, each tuple counts once"
         )
     return f"{unknown}, so an unknown number of tuples may be counted twice{help_text}"
 
@@ -257,7 +257,7 @@ def not_limited_text(executors: Iterable[control_pb2.RegisterExecutor]) -> str:
         return ""
     who = f"Container {found[0].container} is" if len(found) == 1 else f"{len(found)} containers are"
     return (
-        f"{who} not limited to the requested CPU and memory, because no control group can be made"
+        f"{who} not limited to the requested CPU and memory, because no control group can be created"
         f" ({clean(found[0].not_limited)}); allow the scheduler's user to create control groups, or set"
         " heron.executor.control_groups to false if no limits are wanted"
     )
@@ -351,7 +351,7 @@ def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
     if waiting:
         parts.append(f"{len(waiting)} of {tasks} tasks not ready: {listed(waiting)}")
     if unknown > 0:
-        parts.append(f"{unknown} of {tasks} tasks not reported yet")
+        parts.append(f"{unknown} of {tasks} tasks have not reported yet")
     if status.cause:
         parts.append(status.cause)
     return clean("; ".join(parts) or "the topology master has not declared it running")

@@ -91,7 +91,7 @@ def _file(word: str, path: Path, rest: tuple[str, ...]) -> Program:
             return replace(program, class_name=cls, args=rest[1:])
         if module == path.stem and found == ":":
             classes = sorted(_topology_classes(path))
-            has = f"it has {', '.join(classes)}" if classes else "subclass heronpy.api.topology.Topology in it"
+            has = f"it defines {', '.join(classes)}" if classes else "subclass heronpy.api.topology.Topology in it"
             raise exits.Failure(f"{word} has no topology class '{cls}'; {has}", exits.USAGE)
     return _named(program, rest)
 

@@ -32,8 +32,8 @@ class Undone(Struct, frozen=True):
         if self.kept:
             return (
                 f"topology '{name}' has finished, but {_batches(self.kept)} with {self.kept_rows:,} rows failed; the"
-                f" topology is not removed, so that you can retry them: heron exceptions {target} {name} shows what was"
-                f" raised; then heron batches {target} {name} --retry, and heron kill {target} {name}"
+                f" topology is not removed, so that you can retry them: heron exceptions {target} {name} shows the"
+                f" exceptions; then heron batches {target} {name} --retry, and heron kill {target} {name}"
             )
         texts = []
         if self.lost:

@@ -124,7 +124,7 @@ def update_command(target: Target, common: Common, topology: str, **flags: Any) 
 
 
 @verb("drain", json=False)
-@click.option("--host", required=True, metavar="HOST", help="The host, as 'heron status' names it.")
+@click.option("--host", required=True, metavar="HOST", help="Host to drain, as shown by 'heron status'.")
 @timeout_flag(600.0, "Seconds to wait until the containers have moved, including time in the engine's queue.")
 def drain_command(**flags: Any) -> None:
     """Move the containers of a topology away from a host, one at a time, and avoid the host for a while.

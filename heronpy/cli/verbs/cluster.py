@@ -96,7 +96,7 @@ def env_command() -> None:
 
 @env_command.command("pack")
 @click.option("-r", "--requirement", "requirements", required=True, metavar="FILE",
-              type=click.Path(dir_okay=False, path_type=Path), help="Requirements file of pip.")  # fmt: skip
+              type=click.Path(dir_okay=False, path_type=Path), help="Requirements file for pip.")  # fmt: skip
 @click.option("-o", "--output", "into", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="File to write; the digest of its content is added to the name: env.zip becomes"
               " env-DIGEST.zip.")  # fmt: skip

@@ -33,7 +33,7 @@ def kill_command(**flags: Any) -> None:
 
 
 @verb("stop")
-@click.option("--drain", is_flag=True, help="Process all tuples in flight and finish the bolts, then end.")
+@click.option("--drain", is_flag=True, help="Process all tuples in flight, finish the bolts, and end.")
 @click.option("--savepoint", is_flag=True, help="Take a savepoint to resume from, then end; EFFECTIVELY_ONCE only.")
 @timeout_flag(300.0, "Seconds that the drain or the savepoint may take.")
 @click.option("--force", is_flag=True, help="Kill the topology even if the drain or the savepoint fails.")
@@ -48,7 +48,7 @@ def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
     again.
     """
     if drain and savepoint:
-        raise click.UsageError("--drain and --savepoint exclude each other; leave out one of them")
+        raise click.UsageError("--drain and --savepoint are mutually exclusive; leave out one of them")
     if not drain and not savepoint:
         raise click.UsageError("choose how to stop: --drain or --savepoint; 'heron kill' stops immediately")
     from heronpy.cli.change.stop import stop

@@ -85,7 +85,7 @@ def progress_command(**flags: Any) -> None:
 @click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds, until Ctrl-C.")
 @click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
               help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
-              " passwords and keys. Without FILE, the file is made in this folder and its name is printed. With"
+              " passwords and keys. Without FILE, the file is created in this folder and its name is printed. With"
               " --watch, each measurement is appended.")  # fmt: skip
 def doctor_command(**flags: Any) -> None:
     """Find what slows a topology down, with evidence and the next step.
@@ -165,7 +165,7 @@ def logs_command(**flags: Any) -> None:
 
 
 @reading("events")
-@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; may be repeated.")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind of event; repeatable.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
               help="Only the newest N.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events, until Ctrl-C.")

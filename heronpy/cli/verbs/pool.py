@@ -9,7 +9,7 @@ import click
 from heronpy.cli.flags.arguments import timeout_flag, verb
 
 _pool = click.argument("pool")
-_slots = click.option("--slots", type=int, required=True, metavar="N", help="How many slots the pool has.")
+_slots = click.option("--slots", type=int, required=True, metavar="N", help="Number of slots in the pool.")
 
 
 @click.group("pool")
@@ -52,7 +52,7 @@ def resize_command(**flags: Any) -> None:
 @verb("drain", pool_command, topology=_pool, json=False)
 @click.argument("slot", type=int)
 @click.option("--lift", is_flag=True, help="Let the slot run containers again.")
-@timeout_flag(120.0, "Seconds to wait until the slot is empty; the slot continues to empty after that.")
+@timeout_flag(120.0, "Seconds to wait until the slot is empty; its containers are moved even after that.")
 def drain_command(**flags: Any) -> None:
     """Move the topologies of a slot to other slots, and place no topology in the slot until --lift."""
     from heronpy.cli.change.pools import drain

@@ -56,7 +56,7 @@ class _Submit(click.Command):
 )
 @timeout_flag(60.0, "Seconds for all tasks to start; sink readiness and the engine's queue have their own limits.")
 @click.option("--queue-timeout", "queue_timeout_s", type=click.FloatRange(min=0.1), metavar="S",
-              help="On an engine: seconds that containers may wait in its queue; default: no limit.")  # fmt: skip
+              help="Seconds that containers may wait in the queue of an engine; default: no limit.")  # fmt: skip
 @click.option(
     "--restore",
     metavar="latest|ID|PATH|URL",
@@ -102,9 +102,9 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     Unknown flags, and everything after '--', go to PROGRAM.
     """
     if flags["detach"] and flags["wait"]:
-        raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
+        raise click.UsageError("--detach and --wait are mutually exclusive; leave out one of them")
     if flags["detach"] and flags["foreground"]:
-        raise click.UsageError("--detach and --foreground exclude each other; leave out one of them")
+        raise click.UsageError("--detach and --foreground are mutually exclusive; leave out one of them")
     if flags["kill_on_interrupt"] and not (flags["wait"] or flags["foreground"]):
         raise click.UsageError("--kill-on-interrupt needs --wait or --foreground")
     if flags["allow_dropped_state"] and flags["restore"] is None:

@@ -137,7 +137,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
     if load.culprits:
         one = load.culprits[0]
         more = f" and {len(load.culprits) - 1} more" if len(load.culprits) > 1 else ""
-        held = f"spouts held {share(load.held)} of the time" if load.held is not None else "spouts held"
+        held = f"spouts held back {share(load.held)} of the time" if load.held is not None else "spouts held back"
         waits = f"for {format_duration(one.since_s)}, {format_bytes(one.queued_bytes)} queued"
         lines += _wrapped(f"{held}, now by {one.name} ({waits}){more}", WARN, width, 2)
     for one in load.avoided[:1]:
@@ -169,9 +169,9 @@ def _help_line(view: View) -> Line:
     if view.help:
         return _line("any key: back", QUIET)
     if view.level is Level.TASK:
-        return _line("q end  Esc back  x stacks  l log  j k scroll  Space freeze  ? keys", QUIET)
+        return _line("q quit  Esc back  x stacks  l log  j k scroll  Space freeze  ? keys", QUIET)
     deeper = "Enter open  " if view.level is Level.COMPONENTS else "Enter open  Esc back  "
-    return _line(f"q end  {deeper}t tasks  s r order  / filter  Space freeze  ? keys", QUIET)
+    return _line(f"q quit  {deeper}t tasks  s r order  / filter  Space freeze  ? keys", QUIET)
 
 
 # ---- tables -----------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
     for start in range(0, len(cells), per_row):
         lines.append(_line("".join(cell.ljust(26) for cell in cells[start : start + per_row])))
     if found.culprit:
-        lines.append(_line("this task holds the spouts back", ALARM))
+        lines.append(_line("this task is holding back the spouts", ALARM))
     if found.error:
         lines += _wrapped(found.error, ALARM, width, 3)
     if found.exit_reason:
