@@ -1,4 +1,4 @@
-"""Apache Heron's flags for JVMs and its API server, and its flags that are followed by `true` or `false`.
+"""Handles Apache Heron's flags for JVMs and the API server, and its flags with a value `true` or `false`.
 
 `translate` rewrites an Apache command line for this command, so that existing scripts keep running.
 It changes the arguments of Apache's verbs only, except for --service-url, which every verb takes. Everything after

@@ -1,7 +1,7 @@
-"""`heronpy.submit` and `heronpy.status`: the command's work for programs and notebooks.
+"""`heronpy.submit` and `heronpy.status`: submit and inspect topologies from programs and notebooks.
 
-They return or raise HeronError, and never print to stdout, end the process, or change its signal handlers. Every task
-loads a script that imports them at its top, so each function imports its implementation only when it is called.
+They return or raise HeronError, and never print to stdout, end the process, or change its signal handlers. Tasks load
+the scripts that import this module, so each function imports its implementation only when it is called.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class RunningTopology:
     def wait(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Wait until bounded input is processed (FINISHED) and return the status; the topology stays until `kill`.
 
-        Warns with ResultWarning when tuples are missing from the result, or may be in it twice; `losses` of the status
-        has the numbers. Raises HeronError, with the tracebacks, when the topology fails, and DeadlineError after
+        Warns with ResultWarning if tuples are missing from the result, or may be in it twice; `losses` in the status
+        has the counts. Raises HeronError, with the tracebacks, when the topology fails, and DeadlineError after
         `timeout_s` seconds.
         """
         from heronpy.cli.render import summary

@@ -67,7 +67,7 @@ class Bin:
 
 
 class Bins:
-    """The containers of a plan under construction."""
+    """The containers of a plan that is being built."""
 
     def __init__(self, demand: Demand, count: int = 0) -> None:
         self.demand = demand

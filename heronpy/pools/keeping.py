@@ -248,7 +248,7 @@ class Keeper:
                 owners[shard] = replace(owners[shard], number=number, to=slot)
 
     def _looks(self, now: float) -> bool:
-        """Whether to look at the loads again."""
+        """Whether it is time to check the loads again; if so, note the time."""
         if self._looked_at is not None and 0 <= now - self._looked_at < min(SOON_S, self._balance_s):
             return False
         self._looked_at = now

@@ -94,7 +94,7 @@ class View:
         return found_of(self.session, self.topology)
 
     def rows(self) -> list[Row]:
-        """Every complete checkpoint, newest first; records without files come last and are damaged."""
+        """Every complete checkpoint, newest first; records without files come last, marked as damaged."""
         records = {record.location: record for record in self.records()}
         used, rows = used_locations(self.session), []
         try:
@@ -270,7 +270,7 @@ def _stateful(session: Session, topology: str) -> HasSettings:
 
 
 def restore(target: Target, topology: str, checkpoint: int | None, timeout_s: float, common: Common) -> None:
-    """Rewind a running topology."""
+    """Rewind a running topology to a checkpoint."""
     session = Session(target, common)
     _stateful(session, topology)
     say(rewind(session, topology, checkpoint or 0, timeout_s))

@@ -78,7 +78,7 @@ def writer() -> str:
 
 
 def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
-    """Write keys of a layer."""
+    """Set keys of a layer."""
     leaves: dict[Path, Any] = {}
     for path, value in map(_parsed, words):
         if path in leaves:

@@ -1,4 +1,4 @@
-"""`heron activate`, `deactivate`, `restart`, `drain` and `drill`: each waits for its effect and reports it."""
+"""`heron activate`, `deactivate`, `restart`, `drain` and `drill`: each verb waits for its effect and reports it."""
 
 from __future__ import annotations
 

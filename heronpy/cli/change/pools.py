@@ -32,7 +32,7 @@ SLOT_RAM_MIN: Final = 256 * MB
 
 
 def _jobs(names: list[str]) -> str:
-    """`jobs 'Day', 'Night'`"""
+    """Return the jobs as text, such as `jobs 'Day', 'Night'`."""
     more = f" and {len(names) - JOBS_SHOWN} more" if len(names) > JOBS_SHOWN else ""
     return f"job{'s' if names[1:] else ''} {', '.join(map(repr, names[:JOBS_SHOWN]))}{more}"
 

@@ -63,7 +63,7 @@ def _session(target: Target | None, common: Common) -> Session:
 
 
 def _found(session: Callable[[], Session], name: str) -> PastRun | None:
-    """The run of this name; None for a folder."""
+    """The batch run with this name; None if the name is a folder."""
     if _RUN.fullmatch(name) is not None:
         return find_run(session(), name)
     if not Path(name).is_dir():

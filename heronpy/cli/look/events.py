@@ -117,7 +117,6 @@ def _print(events: Sequence[Event], as_json: bool) -> None:
 
 
 def event_line(event: Event) -> str:
-    """One event as text."""
     mark = "!" if event.warning else " "
     again = f"  ({event.times} times since {moment(event.first_at)})" if event.times > 1 else ""
     return f"{moment(event.at)} {mark} {event.kind:<12} {clean(event.text)}{again}"

@@ -79,7 +79,7 @@ class NewFile:
         self._kept = True
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file, and remove it if it was not kept. Idempotent."""
         with suppress(OSError):  # a full disk was already reported by `write`
             self._file.close()
         if not self._kept:

@@ -88,7 +88,7 @@ def _post(url: str, body: dict[str, Any], extra: Mapping[str, str]) -> None:
 
 
 def request_of(topology: str, spans: list[dict[str, Any]]) -> dict[str, Any]:
-    """An ExportTraceServiceRequest."""
+    """The traces as an ExportTraceServiceRequest."""
     resource = {"attributes": [_text("service.name", topology)]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "heronpy"}, "spans": spans}]}]}
 

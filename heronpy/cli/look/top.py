@@ -56,7 +56,7 @@ class Silence:
         self._told = False
 
     def look(self) -> None:
-        """Raise a Failure when waiting is useless."""
+        """Raise a Failure if waiting for the topology master is useless."""
         session, topology, now = self._session, self._topology, time.monotonic()
         session.find(topology)
         if session.scheduler_location(topology) is not None:

@@ -249,7 +249,7 @@ def _stuck_sentences(pipeline: str, count: int) -> Iterator[str]:
 
 
 def all_units(ledger: Reached, request: RetryBad | RetryFailed) -> tuple[list[int], list[int]]:
-    """Units and dispatches."""
+    """Repeat a request until it is complete; return the ids of its units and dispatches."""
     units: list[int] = []
     dispatches: list[int] = []
     while True:

@@ -72,7 +72,7 @@ class BatchSubmit:
         return time.monotonic() - self._over_at >= _WORKERS_S
 
     def print_plan(self) -> None:
-        """For a dry run: print the stages."""
+        """Print the stages, for a dry run."""
         begun = self._begun
         if begun.why:
             say(f"mode: {'batch' if begun.stages or begun.units else 'stream'}, because {begun.why}")

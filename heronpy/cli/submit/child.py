@@ -1,7 +1,7 @@
 """The child process that will run a user's program.
 
-It is started first and imports what a program needs, while the command itself imports the rest and decides what to run.
-It runs nothing before it has read a complete request.
+The child is started first and imports what a program needs. Meanwhile the command imports other modules and decides
+what to run. The child runs nothing before it has read a complete request.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ def _scratch_folder() -> Iterator[Path]:
 def _prepare(
     session: Session, options: SubmitOptions, child: Child, scratch: Path
 ) -> tuple[Planned, Started | None, BatchSubmit | None]:
-    """Load, check and start; returns None for the started topology in a dry run."""
+    """Load, check and start the topology; in a dry run, None takes the place of the started topology."""
     begun_at = time.time()
     what = understand(options.program, options.words, scratch)
     paused = options.deploy_deactivated

@@ -86,7 +86,7 @@ def cores(used: float | None) -> str:
 
 
 def number(count: int | None) -> str:
-    """A small count."""
+    """A small count; "-" if it is unknown."""
     return "-" if count is None else str(count)
 
 

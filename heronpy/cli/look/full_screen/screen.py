@@ -263,7 +263,7 @@ def _table(table: _Table, view: View, figures: Figures, width: int, height: int,
 
 
 def rows_of_all(view: View, figures: Figures) -> int:
-    """The number of rows without the filter."""
+    """The number of rows that the view would show without its filter."""
     if view.level is Level.COMPONENTS:
         return len(figures.load.components) if figures.load is not None else 0
     tasks = figures.tasks.tasks if figures.tasks is not None else []

@@ -55,7 +55,7 @@ STACKS_MAX = 64 * 1024
 
 @dataclass(slots=True)
 class _Asked:
-    """The answers; only the thread changes them."""
+    """The latest answers; only the thread changes this object."""
 
     figures: Figures
     topology_id: str = ""

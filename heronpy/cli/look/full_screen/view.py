@@ -61,7 +61,7 @@ class Wish:
 
 
 class Level(Enum):
-    """Depth of the view."""
+    """What the view shows: all components, the tasks of one, or one task."""
 
     COMPONENTS = "components"
     TASKS = "tasks"
