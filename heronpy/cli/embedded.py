@@ -73,7 +73,7 @@ class RunningTopology:
 
     @_errors
     def exceptions(self) -> list[dict[str, Any]]:
-        """The exceptions of user code by type and line: `groups` of `heron exceptions --json`."""
+        """The exceptions of user code by type and line, as in `groups` of `heron exceptions --json`."""
         from heronpy.cli.look.events import groups_json
 
         return groups_json(self._session, self._own())
@@ -148,7 +148,7 @@ def submit(
     """Start a topology from a program or a notebook and wait until every task has initialised.
 
     `topology` is a TopologyBuilder, a Topology subclass or a topology message; `name` replaces its name. `cluster`
-    may be `cluster/role/environ`; `settings` are those of --config-property; `restore` is `latest`, an id
+    may be `cluster/role/environ`; `settings` are as for --config-property; `restore` is `latest`, an id
     or a path, as for `heron submit --restore`. Modules and the running script are sent as files. Classes that
     are defined in a notebook are sent by value, in their current state.
 

@@ -66,7 +66,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Set up": {
         "cluster": "Set up a cluster on an engine, and check that it works.",
         "env": "Pack the dependencies of topologies for the hosts of a cluster.",
-        "config": "Show settings and their origin; set client defaults of a cluster.",
+        "config": "Show settings and their origin; set client defaults for a cluster.",
         "completion": "Print a shell completion script.",
         "version": "Show the version.",
         "help": "Show help for a verb.",

@@ -1,4 +1,4 @@
-"""Finds the files of a pattern repeatedly, at low cost.
+"""Repeatedly finds the files that match a pattern, at low cost.
 
 A scan lists folders and reads the sizes of matching files. No file is opened, so a pipe or a dead mount below
 the pattern is reported but never blocks the scan. `Pace` decides the time of the next scan: scanning costs less than a
@@ -80,7 +80,7 @@ NOTHING = "matches no file, so nothing is processed for it"
 
 
 class Scanner:
-    """Scans for the files of some patterns."""
+    """Scans for the files that match some patterns."""
 
     def __init__(self, patterns: Sequence[Pattern], files_max: int = FILES_MAX, no_match: str = WAITS) -> None:
         """`no_match` is the message for a pattern that matches no file."""

@@ -5,7 +5,7 @@ given by its component map, else the default size if containers are limited in t
 configured limits apply.
 
 A request states the resources that a container needs on its host, and is never empty. A packing plan contains the sizes
-that the topology requests, and zero for other dimensions, which do not limit the packing. A request replaces zeros by
+that the topology requests, and zero for other dimensions, which do not limit the packing. A request replaces zeros with
 the sizes that the settings assume for a task, and covers container 0, which no plan contains. Disk is an exception: it
 is requested only if the topology requests it, because many clusters do not account for disk space.
 """

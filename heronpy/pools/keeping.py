@@ -202,7 +202,7 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         loads: Mapping[int, Size], pool: Pool,
     ) -> None:  # fmt: skip
-        """Take shards from slots that are drained or exceed the size of the pool."""
+        """Move shards away from slots that are being drained or exceed the size of the pool."""
         away = [
             shard
             for (slot, _), group in groups.items()

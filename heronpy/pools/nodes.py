@@ -21,8 +21,8 @@ def read_pool(state: StateManager, name: str) -> Pool | None:
 
 
 def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) -> Pool:
-    """Compare and set the description of a pool. `change` may raise; it is called again if another writer was
-    faster.
+    """Change the description of a pool with compare-and-set. `change` may raise; it is called again if another writer
+    was faster.
     """
     for _ in range(TRIES_MAX):
         found = state.get(paths.pool(name))

@@ -130,7 +130,7 @@ class Run(Struct, frozen=True):
         return self.spec.containers[self.container].ram_bytes
 
     def epoch(self, start: int, life: int = 0) -> int:
-        """Compute the epoch of an executor from the container's `start` and the `life` of the slot's process."""
+        """Compute an executor's epoch from the map's number, the `life` of the slot's process and the `start`."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 

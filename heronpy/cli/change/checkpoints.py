@@ -1,6 +1,6 @@
 """`heron checkpoints`: list, show, take, restore, verify and delete the checkpoints of a topology.
 
-Reading verbs work on folders and need no running topology. Changes to the checkpoints of a running topology go
+Read-only verbs work on folders and need no running topology. Changes to the checkpoints of a running topology go
 through its topology master, because only the topology master knows what is in progress.
 
 A file that another checkpoint needs is never deleted. The topology master deletes checkpoints of the current run; this

@@ -33,7 +33,7 @@ def apply(
 ) -> None:
     """Replace a layer of jobs with the content of a file; if the file is invalid, change nothing.
 
-    If another user changes a key during the write, this is an error that lists the jobs written so far.
+    If another user changes a key during the write, raises an error that lists the jobs written so far.
     """
     check_by_hand(layer)
     session, store = jobs.opened(target, common)

@@ -357,7 +357,7 @@ def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
 
 
 def _change_text(change: Mapping[str, Any]) -> str:
-    """`oncall v2, ann: parallelism.work: 3 -> 4 until 21:30  backfill`"""
+    """Return a change as one line, such as `oncall v2, ann: parallelism.work: 3 -> 4 until 21:30  backfill`."""
     stamp = change["stamp"]
     old = {tuple(one["path"]): one for one in change["before"] if not _has_ended(one, stamp["at"])}
     new = {tuple(one["path"]): one for one in change["after"]}
@@ -406,7 +406,7 @@ def _shown(entry: Mapping[str, Any] | None) -> str:
 
 
 def figures_text(one: Mapping[str, Any]) -> str:
-    """`, input 2,310/s, one task 902/s, busy 0.85`"""
+    """Return the known figures, such as `, input 2,310/s, one task 902/s, busy 0.85`."""
     rates = [("input", one.get("arrives_per_s")), ("one task", one.get("each_per_s"))]
     texts = [f"{what} {rate_text(rate)}" for what, rate in rates if rate is not None]
     texts += [f"busy {one['busy']:.2f}"] if one.get("busy") is not None else []

@@ -188,7 +188,7 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def cluster_flag(meaning: str) -> Callable[[F], F]:
-    """--cluster CLUSTER, as `target`, for verbs that otherwise make their own cluster."""
+    """--cluster CLUSTER, as `target`, for verbs that otherwise create a temporary cluster."""
     return click.option(
         "--cluster", "target", type=TargetType(), metavar="CLUSTER", help=meaning, shell_complete=complete.clusters
     )

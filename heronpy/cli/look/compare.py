@@ -39,7 +39,7 @@ class _Side(Struct):
 
 
 def show_comparison(first: str, second: str, target: Target | None, as_json: bool, common: Common) -> None:
-    """Print the differences; exit code 1 if rows differ."""
+    """Print the differences; exit with code 1 if rows differ."""
     session = cache(partial(_session, target, common))
     # Find both results before checking the state of either.
     runs = [(name, _found(session, name)) for name in (first, second)]

@@ -1,6 +1,6 @@
 """One file with all the information that is needed to diagnose a slow topology.
 
-The file has JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
+The file contains JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
 findings, events, status, exceptions, settings and the last log lines. Everything is redacted before it is written.
 """
 

@@ -1,4 +1,4 @@
-"""`heron logs`: the logs of processes, merged by time, even after the topology was killed."""
+"""`heron logs`: the logs of processes, merged by time; works even after the topology was killed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def _find(
 
 
 def _as_text(match: Match, context: int) -> str:
-    """The line as it is in the file, with the time and process of its record; context is shown as by grep."""
+    """The line as it is in the file, with the time and process of its record; context is shown as grep does."""
     hit = match.hit
     if context:
         before = [f"{hit.process}- {line}" for line in hit.before]

@@ -79,7 +79,7 @@ def _quantiles(times: list[control_pb2.Sample]) -> dict[str, float | bool | None
 
 
 def _times_text(sink: dict[str, Any]) -> str:
-    """Median and 99th percentile of the times of batches."""
+    """Median and 99th percentile of the batch times."""
     parts = []
     for name, word in (("waited_s", "waits"), ("run_s", "runs"), ("publish_s", "publishes")):
         if sink[name] is not None:

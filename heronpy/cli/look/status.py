@@ -164,7 +164,7 @@ def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> 
 def _unregistered_json(
     placed: control_pb2.ContainersReply | None, status: control_pb2.StatusReply
 ) -> list[dict[str, Any]]:
-    """The containers on an engine without a registered executor."""
+    """The engine's containers that have no registered executor."""
     known = {executor.container for executor in status.executors}
     waiting = [one for one in placed.containers if containers.number_of(one) not in known] if placed is not None else []
     return [

@@ -214,8 +214,8 @@ def _part(count: float, narrow: bool) -> str:
 def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool = True) -> Table:
     """The table of components; a narrow one fits 100 columns, or 80 without frames.
 
-    `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide table, a count after ≥ lacks
-    the last counts of a process that ended without a report.
+    `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide table, ≥ marks a
+    count that lacks the last counts of a process that ended without a report.
     """
     number = short if narrow else "{:,.0f}".format
     cells = []

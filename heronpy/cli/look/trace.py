@@ -141,7 +141,7 @@ def show_traces(
 
 
 def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms: float) -> Traces:
-    """Let the spouts trace for some seconds, and return the traces."""
+    """Trace tuples for some seconds, and return the traces."""
     request = control_pb2.GetTraces(per_s=per_s, lease_s=LEASE_S)
     since = session.look(topology, request, Traces).at
     until = time.monotonic() + seconds
@@ -166,7 +166,7 @@ def _under_way(number: int) -> str:
 
 
 def _hop(hop: Hop) -> str:
-    """The name of the hop; between hosts, with the error of the clock comparison."""
+    """The name of the hop; for a hop between hosts, with the error of the clock comparison."""
     return f"{hop.hop} +- {format_duration(hop.error_s)}" if hop.error_s else hop.hop
 
 

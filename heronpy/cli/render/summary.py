@@ -40,7 +40,7 @@ def state_text(status: control_pb2.StatusReply) -> str:
 
 
 def label_of(status: control_pb2.StatusReply) -> str:
-    """`RUNNING`, `FINISHED WITH LOSSES`."""
+    """The state in words, such as `RUNNING` or `FINISHED WITH LOSSES`."""
     return state_label(lifecycle_name(status.lifecycle), status.totals)
 
 

@@ -115,8 +115,8 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
 def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
     """Wait until the scheduler ends. It is a child of this command, for hosts that kill users' daemons.
 
-    An interrupt ends the scheduler but not the containers, which the next scheduler adopts. With `kill_on_interrupt` it
-    removes the topology.
+    An interrupt ends the scheduler but not the containers, which the next scheduler adopts. With `kill_on_interrupt`
+    an interrupt removes the topology.
     """
     name, target = started.record.topology, session.target
     if not options.kill_on_interrupt:
@@ -217,7 +217,7 @@ def _watch(
 
 @contextmanager
 def _tuples_at_an_early_end(watch: Watch) -> Iterator[None]:
-    """Print the outcome of the tuples so far when the block raises, which ends --wait before the topology ends."""
+    """If the block raises, and so ends --wait before the topology ends, print the outcome of the tuples so far."""
     try:
         yield
     except BaseException:

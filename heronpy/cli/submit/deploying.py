@@ -105,7 +105,7 @@ def deploy(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Deploy another program to a job, and wait until it is proved or the old program runs again."""
+    """Deploy another program to a job, and wait until the program is proved or the old one runs again."""
     session, store = opened(target, common)
     view = store.get(job)
     topology, definition = _defined(session, program, words, timeout_s, job)

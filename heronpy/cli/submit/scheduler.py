@@ -71,7 +71,7 @@ def _adopted(session: Session, topology: str) -> int:
 
 
 def keep(target: Target, common: Common) -> None:
-    """Start schedulers of topologies that lack one, until SIGTERM or SIGINT; then end all schedulers."""
+    """Start schedulers for topologies that lack one, until SIGTERM or SIGINT; then end all schedulers."""
     ended: list[int] = []
 
     def end(signum: int, _: FrameType | None) -> None:

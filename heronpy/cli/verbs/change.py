@@ -54,7 +54,7 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
 
     -1, or no argument, means all containers; container 0 holds the topology master. The tasks of a component restart
     together, and their stream managers keep the tuples in flight to them. A container on an engine whose host is silent
-    may need --force; its line in 'heron status' says so. Use it only when you are sure that the host is gone.
+    may need --force; its line in 'heron status' says so. Use --force only if you are sure that the host is gone.
     """
     if sum(one is not None for one in (what, task, component)) > 1:
         raise click.UsageError("give only one of a container, component or instance, --task and --component")
@@ -156,8 +156,8 @@ def start_command(**flags: Any) -> None:
 def keep_command(**flags: Any) -> None:
     """Keep the schedulers of all topologies that were submitted on this host running, until interrupted.
 
-    Use it as the main process of a pod from which topologies are submitted. It restarts schedulers that have died, and
-    stops them when it is stopped. Containers keep running.
+    Use it as the main process of a pod from which topologies are submitted. The command restarts schedulers that have
+    died, and stops all schedulers when it is stopped. Containers keep running.
     """
     from heronpy.cli.submit.scheduler import keep
 

@@ -51,7 +51,7 @@ def check_command(**flags: Any) -> None:
 @verb("access", cluster_command, topology=None, json=False)
 @click.option("--install", is_flag=True, help="Read the output of another host from standard input.")
 def access_command(**flags: Any) -> None:
-    """Let commands on another host reach the topologies that were submitted from this one.
+    """Let commands on another host reach the topologies that were submitted from this host.
 
     Prints your command key and the addresses of the schedulers' control endpoints. The output is a secret: it gives
     full control of these topologies. The other host reads it with --install, and also needs the cluster's settings:
@@ -105,9 +105,9 @@ def env_command() -> None:
 def pack_command(**flags: Any) -> None:
     """Download the wheels for a requirements file into one file, a wheelhouse.
 
-    The file fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names it,
-    each host installs it once, without a package index, and runs topologies in that environment. Prints the path of
-    the file.
+    The file fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names
+    the file, each host installs the wheels once, without a package index, and runs topologies in that environment.
+    Prints the path of the file.
     """
     from heronpy.cli.output import say
     from heronpy.storage.wheelhouse import pack

@@ -35,7 +35,7 @@ def list_command(**flags: Any) -> None:
 
 @reading("show", history_command, topology=_run)
 def show_command(**flags: Any) -> None:
-    """Show how a run ended: the cause, figures, work units, the doctor's findings, and its last events."""
+    """Show how a run ended: the cause, figures, work units, the doctor's findings, and the last events."""
     from heronpy.cli.look.history import show_run
 
     show_run(**flags)
@@ -82,9 +82,8 @@ def compare_command(**flags: Any) -> None:
     """Compare the results of two batch runs, such as visits/3 and visits/4, or of two folders of a sink.
 
     Rows are compared for each sink, as text. The number of equal rows matters; their order does not. A run that was
-    submitted with --hold can be compared as well. For runs, time, CPU, memory and attempts are shown next to each
-    other. A folder is named by a path that is not of the form NAME/NUMBER, such as ./out or /data/out. Exit code 1:
-    rows differ.
+    submitted with --hold can be compared as well. For runs, time, CPU, memory and attempts are shown side by side.
+    The path of a folder must not have the form NAME/NUMBER; write ./out or /data/out. Exit code 1: rows differ.
 
     \b
     heron submit local visits_new.py --mode batch --as visits/3 --hold

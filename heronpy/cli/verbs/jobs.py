@@ -48,7 +48,7 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 @_why
 @_waits
 def create_command(**flags: Any) -> None:
-    """Make a job from a program, named after its topology, and start it; starts the manager if none is active.
+    """Make and start a job from a program, named after its topology; starts the manager if none is active.
 
     PROGRAM and its arguments are those of 'heron submit'. --config-property sets settings of the job.
     """
@@ -63,7 +63,7 @@ def create_command(**flags: Any) -> None:
 def adopt_command(**flags: Any) -> None:
     """Make a job from a running topology, without a restart.
 
-    The job takes the current program, settings and numbers of tasks of the topology.
+    The job takes over the topology's current program, settings and numbers of tasks.
     """
     from heronpy.cli.submit.deploying import adopt
 
@@ -78,7 +78,7 @@ def adopt_command(**flags: Any) -> None:
 def deploy_command(**flags: Any) -> None:
     """Give a job another program: the topology is stopped with a savepoint, and started again from it.
 
-    A program that cannot be imported, or that the state does not fit, is refused, and the old one keeps running. If the
+    A program that cannot be imported, or does not fit the state, is refused, and the old one keeps running. If the
     new program fails within 30 s after its start, the topology is stopped, and the old program runs again from the
     savepoint.
     """
@@ -114,8 +114,8 @@ def show_command(**flags: Any) -> None:
 def set_command(**flags: Any) -> None:
     """Set keys of a job, such as parallelism.COMPONENT=4; 'heron job schema' lists them.
 
-    A change of settings stops the topology and starts it again. Numbers of tasks, resources, concurrency and
-    configuration change while it runs.
+    A change to settings stops the topology and starts it again. Numbers of tasks, resources, concurrency and
+    configuration change while the topology runs.
     """
     from heronpy.cli.change.jobs import set_keys
 

@@ -254,7 +254,7 @@ def batches_command(**flags: Any) -> None:
 def dead_letters_command(**flags: Any) -> None:
     """Show the tuples that were given up, with payload, traceback, task and attempts.
 
-    A tuple is given up when its processing raised, hung or crashed the task heron.instance.poison_tries
+    A tuple is given up when processing it has raised, hung or crashed the task heron.instance.poison_tries
     times; under ATMOST_ONCE, where nothing is retried, the first time. Also works after the topology was
     killed. --json prints one array; --json --follow prints one object per line.
     """

@@ -40,8 +40,8 @@ def tracker_command(
 ) -> None:
     """Serve the REST API and pages of the topologies of clusters, until Ctrl-C.
 
-    On loopback, the browser of the user who runs the tracker needs no token. Programs and other users need one ('heron
-    ui token view'), and from another machine also TLS.
+    On loopback, the browser of the user who runs the tracker needs no token. Programs and other users need a token
+    ('heron ui token view'), and also TLS from another machine.
 
     \b
     heron tracker

@@ -15,7 +15,7 @@ Value = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """A column of a table of rows R."""
+    """A column of a table whose rows have the type R."""
 
     key: str
     title: str
@@ -74,7 +74,7 @@ def size(count: int | None) -> str:
 
 
 def _backlog(row: ComponentLoad) -> str:
-    """A spout's backlog in tuples, or in bytes if only those are known."""
+    """A spout's backlog in tuples, or in bytes if the tuples are unknown."""
     if not _spout(row):
         return ""
     return size(row.backlog_bytes) if row.backlog_tuples is None else short(row.backlog_tuples)

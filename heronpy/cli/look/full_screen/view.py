@@ -124,7 +124,7 @@ def rows_of(view: View, figures: Figures) -> list[str]:
 
 
 def wish_of(view: View) -> Wish:
-    """What the view needs from the topology master."""
+    """The data that the view needs from the topology master."""
     if view.level is Level.COMPONENTS:
         return Wish()
     if view.level is Level.TASKS:
