@@ -93,7 +93,7 @@ def test_status_says_once_which_containers_have_no_limits_why_and_what_helps(her
         wordy.status.executors.add(container=container, not_limited=f"[Errno 13] Permission denied: '/x/{container}'")
     said = (
         "2 containers are not limited to the requested CPU and memory, because no control group can be"
-        " made ([Errno 13] Permission denied: '/x/1'); allow the scheduler's user to create control groups, or set"
+        " created ([Errno 13] Permission denied: '/x/1'); allow the scheduler's user to create control groups, or set"
         " heron.executor.control_groups to false if no limits are wanted"
     )
     shown = heron("status", "local", "wordy").out
