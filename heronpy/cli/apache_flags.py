@@ -13,7 +13,7 @@ from collections.abc import Sequence
 _VALUED = {
     "--topology-main-jvm-property": "no JVM runs the topology's main program",
     "--extra-launch-classpath": "no JVM launches the topology",
-    "--release-yaml-file": "the release is that of the installed heronpy",
+    "--release-yaml-file": "the installed heronpy determines the release",
     "--service-url": "heron connects to the cluster directly, not through an API server",
 }
 #: Flags without a value that have no effect here, and the reason.

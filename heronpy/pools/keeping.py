@@ -32,7 +32,7 @@ class SlotView(Struct, frozen=True):
     """The state of a slot according to the placement, and the last answer of the slot."""
 
     epoch: int = 0
-    """The epoch in which the slot is active or about to be; 0 if the slot is not active."""
+    """The epoch in which the slot is active or about to become active; 0 if the slot is not active."""
     over: int = 0
     """The highest epoch in which no process can act for the slot any more."""
     is_silent: bool = False
@@ -196,7 +196,7 @@ class Keeper:
         ):
             slot = fill.place(shard, loads.get(shard))
             owners[shard] = Owner(slot, slots[slot].epoch, number)
-        notes += [f"slot {slot} is lost; its {count} shards go to other slots" for slot, count in lost.items() if slot]
+        notes += [f"slot {slot} is lost; its {count} shards get other slots" for slot, count in lost.items() if slot]
 
     def _leave(
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],

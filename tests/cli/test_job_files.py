@@ -88,8 +88,8 @@ def test_a_layer_becomes_what_the_file_says(heron: Heron, store: Store, tmp_path
     assert dry.code == 0 and layers(store) == before
     wet = heron("job", "apply", "local", "-f", file, "--why", "as in git", "--detach")
     assert wet.code == 0 and wet.out == dry.out.replace(
-        "file and layer differ; nothing is written", "oncall v3", 1
-    ).replace("file and layer differ; nothing is written", "oncall v1")
+        "file and layer differ; nothing was written", "oncall v3", 1
+    ).replace("file and layer differ; nothing was written", "oncall v1")
     first, *lines, night, last = wet.out.splitlines()
     assert (first, night, last) == ("job Day: oncall v3", "job Night: oncall v1", '  run: not set -> "paused"')
     assert lines[0] == "  config.size: 3 -> not set" and lines[2] == "  resources.work.ram: not set -> 512MB"
@@ -100,7 +100,7 @@ def test_a_layer_becomes_what_the_file_says(heron: Heron, store: Store, tmp_path
 
     before = layers(store)
     again = heron("job", "apply", "local", "-f", file)
-    assert again == (0, "job Day: nothing differs\njob Night: nothing differs\n", "") and layers(store) == before
+    assert again == (0, "job Day: no differences\njob Night: no differences\n", "") and layers(store) == before
 
 
 def test_a_weaker_layer_keeps_its_program_and_what_people_have_set(

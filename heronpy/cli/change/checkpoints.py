@@ -381,5 +381,5 @@ def _from_source(session: Session, source: str | Place, checkpoint: str | None) 
     if checkpoint is None:
         return listed
     if not (checkpoint.isascii() and checkpoint.isdigit()):
-        raise exits.Failure(f"'{checkpoint}' is not a checkpoint id, which is a number", exits.USAGE)
+        raise exits.Failure(f"'{checkpoint}' is not a checkpoint id; an id is a number", exits.USAGE)
     return [by_id(listed, int(checkpoint), str(source))]

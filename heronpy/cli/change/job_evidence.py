@@ -54,8 +54,8 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
     if not found["components"]:
         say("  the topology did not answer, so nothing is scaled")
     for name, one in found["components"].items():
-        limits = "" if one["high"] is None else f" of {one['low']} to {one['high']}"
-        waits = "" if one["waits"] is None else f", {one['waits']:,.0f} wait"
+        limits = "" if one["high"] is None else f" (limits: {one['low']} to {one['high']})"
+        waits = "" if one["waits"] is None else f", {one['waits']:,.0f} waiting"
         needed = one["needed"] or 0
         needs = f"; {counted(needed, 'task')} {'is' if needed == 1 else 'are'} needed" if needed else ""
         say(f"{name}  {counted(one['tasks'], 'task')}{limits}{figures_text(one)}{waits}{needs}")
@@ -75,7 +75,7 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
         print_json(found)
         return
     if not found["lag_s"]:
-        say(f"job {job} has no promise; give it one: heron job set {target} {job} slo.lag_s=5")
+        say(f"job {job} has no promise; to set one: heron job set {target} {job} slo.lag_s=5")
         return
     say(f"job {job} promises a lag of at most {format_duration(found['lag_s'])}")
     for one in [found["all"], *found["windows"]]:

@@ -58,8 +58,8 @@ def apply(
             what = f"written: {', '.join(changed)}; " if changed else "nothing was written; "
             raise ClusterError(f"{file.name}: job '{job}': {error}; {what}not applied: {left}") from None
         lines = _lines(change)
-        version = "file and layer differ; nothing is written" if dry_run else f"{layer} v{view.versions[layer]}"
-        say(f"job {job}: {version if lines else 'nothing differs'}")
+        version = "file and layer differ; nothing was written" if dry_run else f"{layer} v{view.versions[layer]}"
+        say(f"job {job}: {version if lines else 'no differences'}")
         for line in lines:
             say(f"  {line}")
         changed += [job] if lines else []

@@ -94,7 +94,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 def common_flags(function: F) -> F:
     """--config-path, --config-property and --verbose, collected into one `common` argument."""
 
-    @click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
+    @click.option("--config-path", metavar="DIR", help="Folder with the settings files <cluster>/<room>.yaml.")
     @click.option("--config-property", metavar="K=V", multiple=True, help="Override one setting; may be repeated.",
                   shell_complete=complete.settings)  # fmt: skip
     @click.option("--verbose", is_flag=True, help="Print more details; show heron's traceback when heron itself fails.")

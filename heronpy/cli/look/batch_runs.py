@@ -88,7 +88,7 @@ def print_stages(topology: topology_pb2.Topology, stages: tuple[Stage, ...], as_
         )
         for one in stages
     ]
-    print_table(("stage", "a unit has", "reads", "sinks", "backups"), rows)
+    print_table(("stage", "unit contains", "reads", "sinks", "backups"), rows)
 
 
 def _exchange(one: Exchange) -> str:

@@ -130,8 +130,8 @@ def _print(sides: list[_Side], found: list[Compared]) -> None:
             say(f"{sink}equal: {counted(one.first, 'row')}")
             continue
         names = [clean(side.name) for side in sides]
-        say(f"{sink}different: of {counted(one.first, 'row')} {one.only_first:,} are only in {names[0]}, of"
-            f" {counted(one.second, 'row')} {one.only_second:,} only in {names[1]}")  # fmt: skip
+        say(f"{sink}different: {one.only_first:,} of {counted(one.first, 'row')} only in {names[0]},"
+            f" {one.only_second:,} of {counted(one.second, 'row')} only in {names[1]}")  # fmt: skip
         for each in one.differences:
             sign, times = (
                 ("-", each.first - each.second) if each.first > each.second else ("+", each.second - each.first)

@@ -34,7 +34,7 @@ class EndWatch:
         """`running` is the topology's record, or None if the topology has already ended."""
         self._session, self._topology, self._running = session, topology, running
         self._over = threading.Event()
-        #: None while the topology may still run.
+        #: None while the topology may still be running.
         self.end: End | None = None if running is not None else End.REMOVED
 
     def start(self) -> None:

@@ -23,7 +23,7 @@ TRACES_MAX = 1000
 #: Timeout for the figures, which may cover a thousand traces.
 ASK_S = 10.0
 WIDTH = 48
-#: The letter that draws each part of a tuple's way; letters need no colours.
+#: The letter that draws each part of a tuple's path; letters need no colours.
 LETTERS = {"batch": "b", "queue": "q", "wire": "w", "in-queue": "i", "process": "P", "ack": "a"}
 NOTES = {
     "ends": "",

@@ -16,12 +16,12 @@ _REFUSED = {
     "strangers": "connections without its keys",
     "garbage": "invalid messages",
     "unknown": "requests without admission",
-    "impostors": "hellos of a second process of a submission",
-    "replaced": "requests of replaced submissions",
+    "impostors": "hellos from a second process of a submission",
+    "replaced": "requests from replaced submissions",
     "releases": "containers of another release",
     "oversized": "oversized requests",
     "busy": "requests during overload",
-    "not_theirs": "requests of the wrong kind of peer (client or container)",
+    "not_theirs": "requests from the wrong kind of peer (client or container)",
 }
 RUNNING = "RUNNING"
 QUEUED = "QUEUED"

@@ -41,7 +41,7 @@ class Undone(Struct, frozen=True):
         if self.units:
             noun = "work unit" if self.units == 1 else "work units"
             texts.append(
-                f"{self.units:,} {noun} failed; heron units list names them, and heron units retry retries them"
+                f"{self.units:,} {noun} failed; heron units list shows them, and heron units retry retries them"
             )
         return f"topology '{name}' has finished, but {'; '.join(texts)}" if texts else ""
 

@@ -57,7 +57,7 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
     may need --force; its line in 'heron status' says so. Use --force only if you are sure that the host is gone.
     """
     if sum(one is not None for one in (what, task, component)) > 1:
-        raise click.UsageError("give only one of a container, component or instance, --task and --component")
+        raise click.UsageError("give only one of: a container, component or instance; --task; --component")
     from heronpy.cli.change.lifecycle import restart
 
     restart(what=what, task=task, component=component, force=force, **flags)
@@ -110,7 +110,7 @@ def update_command(target: Target, common: Common, topology: str, **flags: Any) 
     plans = flags["parallelism"] or flags["container_number"] or flags["ram"] or flags["cpu"]
     if flags["runtime_config"] and plans:
         raise click.UsageError(
-            "--runtime-config excludes --component-parallelism, --container-number, --component-ram and"
+            "--runtime-config cannot be used with --component-parallelism, --container-number, --component-ram or"
             " --component-cpu; run two updates"
         )
     if not (flags["runtime_config"] or plans):
@@ -189,7 +189,7 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
 
 @verb("clean", topology=optional_topology_argument)
 @click.option("--older-than", "older_than_s", type=Duration(), default="7d", show_default=True, metavar="TIME",
-              help="Remove folders in which nothing was written for this time; 0s for all.")  # fmt: skip
+              help="Remove folders that were not written to for this time; 0s: all folders.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="List the folders that would be removed, and remove nothing.")
 def clean_command(**flags: Any) -> None:
     """Remove the logs and working folders of topologies that have ended, from this machine.

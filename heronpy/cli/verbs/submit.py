@@ -158,7 +158,7 @@ def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
         has_value = "=" in word or not following.startswith("-")
         meant = suggestion(flag, [one for one in known if not (has_value and one in switches)], least=0.8)
         if meant:
-            warning(f"'{flag}' goes to the program{meant}")
+            warning(f"'{flag}' is passed to the program{meant}")
 
 
 def _known_options(switches: bool = False) -> list[str]:

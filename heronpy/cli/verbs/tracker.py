@@ -94,7 +94,7 @@ def page_command(ctx: click.Context, target: Target, topology: str, common: Comm
 
 
 @click.group("ui", cls=Pages, invoke_without_command=True, subcommand_metavar="[[CLUSTER] TOPOLOGY | COMMAND ...]")
-@click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
+@click.option("--config-path", metavar="DIR", help="Folder with the settings files <cluster>/<room>.yaml.")
 @click.pass_context
 def ui_command(ctx: click.Context, config_path: str | None) -> None:
     """Print the address of the pages, or of one topology's page; starts the tracker on this machine if none runs.

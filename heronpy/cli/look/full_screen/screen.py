@@ -110,7 +110,7 @@ def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
 def _head(view: View, figures: Figures, width: int) -> list[Line]:
     load = figures.load
     if load is None:
-        return [_line(f"{figures.topology}  waiting for its figures", BOLD), *_wrapped(figures.trouble, WARN, width, 2)]
+        return [_line(f"{figures.topology}  waiting for figures", BOLD), *_wrapped(figures.trouble, WARN, width, 2)]
     tasks, up = sum(one.tasks for one in load.components), sum(one.up for one in load.components)
     bad, known = load.state in ("FAILED", "DEGRADED"), load.latency_p99_s is not None
     p99 = f"  end-to-end p99 {latency(load.latency_p99_s, load.latency_at_least)}" if known else ""

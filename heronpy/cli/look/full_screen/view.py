@@ -101,14 +101,14 @@ KEYS = (
     ("up down j k", "choose a row; also PgUp, PgDn, Home, End"),
     ("Enter", "the tasks of the component; the figures of the task"),
     ("Esc", "back; leave the filter"),
-    ("t", "the tasks of all components, and back"),
-    ("s S", "sort by the next column, by the previous one"),
+    ("t", "the tasks of all components; back to the components"),
+    ("s S", "sort by the next column, or the previous one"),
     ("r", "reverse the order"),
     ("/", "show only rows whose name has these words; Enter keeps the filter, Esc clears it"),
-    ("x l", "in a task: the stacks of its threads; the end of its log"),
-    ("Space", "freeze, and continue"),
+    ("x l", "for a task: the stacks of its threads; the end of its log"),
+    ("Space", "freeze the display; continue"),
     ("? h", "this help"),
-    ("q", "end"),
+    ("q", "quit"),
 )
 
 
