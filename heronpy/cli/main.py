@@ -56,7 +56,7 @@ VERBS: dict[str, dict[str, str]] = {
         "stacks": "Show what each thread of a running task is doing.",
         "profile": "Record where a running task spends its time.",
         "heap": "Show the objects of a running task by type.",
-        "ui": "Print the address of the pages; start the tracker if needed.",
+        "ui": "Print the address of the web pages; start the tracker if needed.",
         "tracker": "Serve the REST API and the pages of clusters.",
     },
     "Measure": {

@@ -209,7 +209,7 @@ def test_two_sites_share_the_work_one_dies_and_comes_back(
     with pytest.raises(Failure, match="its sites are east, west"):
         set_site("lines", "north", "down", ledger, False)
     set_site("lines", "east", "down", ledger, False)
-    assert "1 unit freed for others" in capsys.readouterr().out
+    assert "1 unit freed for other sites" in capsys.readouterr().out
     settle(west, ledger, size)
     list_pipelines(ledger, False)
     assert "sites east (down), west" in capsys.readouterr().out

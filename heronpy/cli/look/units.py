@@ -79,7 +79,7 @@ def list_pipelines(url: str, as_json: bool) -> None:
         shown = {name: {**msgspec.to_builtins(one), "units_stuck": len(stuck[name])} for name, one in found.items()}
         print_json({"ledger": where, "pipelines": shown})
     elif not found:
-        say(f"The ledger {where} has no pipeline")
+        say(f"The ledger {where} has no pipelines")
     for name, one in found.items() if not as_json else ():
         sentences = [*_sentences(one), *_stuck_sentences(name, len(stuck[name]))]
         say(f"{name}  {_kind(where)}  {'; '.join(sentences)}")
@@ -145,7 +145,7 @@ def set_site(pipeline: str, site: str, state: str, url: str, as_json: bool) -> N
     elif state == "up":
         say(f"Site {site} gets units of pipeline '{pipeline}' again")
     else:
-        say(f"Site {site} gets no more units of pipeline '{pipeline}'; {counted(freed, 'unit')} freed for others")
+        say(f"Site {site} gets no more units of pipeline '{pipeline}'; {counted(freed, 'unit')} freed for other sites")
 
 
 def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json: bool) -> None:
@@ -192,7 +192,7 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
         }  # fmt: skip
         left = sum(reasons.values())
         whole = "table, ledger and bytes" if found.bytes or not left else "table and ledger"
-        verdict = f"{whole} agree" if not found.problems else "they disagree"
+        verdict = f"{whole} agree" if not found.problems else "disagreement found"
         units = f"{counted(found.units, 'unit')} with {found.rows:,} rows"
         why = ", ".join(f"{format_bytes(size)} {reason}" for reason, size in reasons.items() if size)
         gone = f"; {format_bytes(left)} could not be compared: {why}" if left else ""

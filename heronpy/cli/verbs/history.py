@@ -25,7 +25,7 @@ def history_command() -> None:
 
 @reading("list", history_command, topology=None)
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
-              help="Only the newest N.")  # fmt: skip
+              help="Show only the newest N runs.")  # fmt: skip
 def list_command(**flags: Any) -> None:
     """List the runs of a cluster, a role or an environ, newest first."""
     from heronpy.cli.look.history import list_runs
@@ -61,9 +61,9 @@ def exceptions_command(**flags: Any) -> None:
 
 @reading("logs", history_command, topology=_run)
 @click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...")
-@click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N records.")
-@click.option("--find", metavar="TEXT", help="Only records that contain TEXT literally.")
+@click.option("--level", metavar="LEVEL", help="Show only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Show only the last N records.")
+@click.option("--find", metavar="TEXT", help="Show only records that contain TEXT literally.")
 @click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
 def logs_command(**flags: Any) -> None:
     """Show the log records of a run's processes, merged by time."""

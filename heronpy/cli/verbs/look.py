@@ -23,7 +23,7 @@ from heronpy.cli.flags.reading import Reading, reading, reading_target
 #: Names of EventKind in control.proto for the filter of `heron events`.
 KINDS = ("life", "master", "restart", "oom", "silent", "backpressure", "checkpoint", "restore", "update")
 
-_task = click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Only the task with this id.",
+_task = click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Show only the task with this id.",
                      shell_complete=complete.tasks)  # fmt: skip
 
 
@@ -130,17 +130,17 @@ def top_command(once: bool, **flags: Any) -> None:
 @click.option(
     "-f", "--follow", is_flag=True, help="Keep printing new records, until the topology ends or Ctrl-C is pressed."
 )
-@click.option("--since", metavar="TIME", help="Only newer records: an age such as 5m, or an ISO time.")
-@click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
+@click.option("--since", metavar="TIME", help="Show only newer records: an age such as 5m, or an ISO time.")
+@click.option("--level", metavar="LEVEL", help="Show only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
 @click.option(
     "-n",
     "--lines",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Only the last N records (with --follow: 10 unless --since is given).",
+    help="Show only the last N records (with --follow: 10 unless --since is given).",
 )
-@click.option("--find", metavar="TEXT", help="Only lines that contain TEXT literally: the newest first, at most 1,000"
-              " hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
+@click.option("--find", metavar="TEXT", help="Show only lines that contain TEXT literally: the newest first, at most"
+              " 1,000 hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
 @click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
 @click.option("--context", type=click.IntRange(0, 50), default=0, metavar="N",
               help="With --find: also print N lines before and after each hit.")  # fmt: skip
@@ -165,9 +165,9 @@ def logs_command(**flags: Any) -> None:
 
 
 @reading("events")
-@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind of event; repeatable.")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Show only this event kind; repeatable.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
-              help="Only the newest N.")  # fmt: skip
+              help="Show only the newest N events.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events, until Ctrl-C.")
 @click.option("--start", is_flag=True, help="Show how long each phase of the start took, instead of events.")
 def events_command(**flags: Any) -> None:
@@ -183,7 +183,7 @@ def events_command(**flags: Any) -> None:
 
 
 @reading("exceptions")
-@component_flags("Only this component.")
+@component_flags("Show only this component.")
 @_task
 @click.option("--summary", is_flag=True, help="Print a table without tracebacks.")
 @click.option("--all", "everything", is_flag=True, help="List the tasks separately, with all tracebacks.")
@@ -200,7 +200,7 @@ def exceptions_command(**flags: Any) -> None:
 @click.option("--rate", "per_s", type=click.FloatRange(0, 1000), default=100.0, show_default=True, metavar="N",
               help="Tuples per second that all spouts together trace; 0: heron.trace.per_s.")  # fmt: skip
 @click.option("--min-ms", type=click.FloatRange(0), default=0.0, metavar="MS",
-              help="Only tuples that took at least this many milliseconds.")  # fmt: skip
+              help="Show only tuples that took at least this many milliseconds.")  # fmt: skip
 @click.option("--otlp", metavar="URL", help="Also send the traces to an OpenTelemetry collector, as JSON over HTTP, for"
               " example http://127.0.0.1:4318.")  # fmt: skip
 def trace_command(**flags: Any) -> None:
@@ -221,7 +221,7 @@ def trace_command(**flags: Any) -> None:
 
 
 @reading("slow")
-@component_flags("Only this component.")
+@component_flags("Show only this component.")
 @_task
 def slow_command(**flags: Any) -> None:
     """Show the tuples whose process() took longer than heron.instance.slow_ms, with their values, slowest first.
@@ -248,8 +248,8 @@ def batches_command(**flags: Any) -> None:
 
 
 @reading("dead-letters")
-@component_flags("Only tuples given up by this component.")
-@click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
+@component_flags("Show only tuples given up by this component.")
+@click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Show only the last N dead letters.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new dead letters, until Ctrl-C.")
 def dead_letters_command(**flags: Any) -> None:
     """Show the tuples that were given up, with payload, traceback, task and attempts.
@@ -350,11 +350,11 @@ class Metrics(Reading, click.Group):
 @click.group("metrics", cls=Metrics, invoke_without_command=True)
 @reading_target
 @topology_argument
-@component_flags("Only this component.")
-@click.option("--instance", "instances", multiple=True, metavar="ID", help="Only this instance or process; repeatable.",
-              shell_complete=complete.instances)  # fmt: skip
-@click.option("--name", "names", multiple=True, metavar="METRIC", help="Only this metric or NAME/LABEL; repeatable.",
-              shell_complete=complete.metrics)  # fmt: skip
+@component_flags("Show only this component.")
+@click.option("--instance", "instances", multiple=True, metavar="ID",
+              help="Show only this instance or process; repeatable.", shell_complete=complete.instances)  # fmt: skip
+@click.option("--name", "names", multiple=True, metavar="METRIC",
+              help="Show only this metric or NAME/LABEL; repeatable.", shell_complete=complete.metrics)  # fmt: skip
 @click.option("--interval", "interval", metavar="TIME", help="Count only the last 5m, for example.")
 @click.option("--by-instance", is_flag=True, help="A row per instance instead of per component.")
 @click.option("--all", "everything", is_flag=True, help="Every metric of every process, one row each.")
