@@ -22,7 +22,7 @@ VERBS: dict[str, dict[str, str]] = {
         "submit": "Start a topology and wait until every task runs.",
         "kill": "Stop a topology and remove it from the cluster.",
         "stop": "End a topology gracefully: drained, or with a savepoint.",
-        "activate": "Let the spouts of a topology emit.",
+        "activate": "Let the spouts of a topology emit tuples.",
         "deactivate": "Pause the spouts of a topology.",
         "restart": "Restart a topology, one container, component or task.",
         "checkpoints": "List, take, restore, check and delete checkpoints.",
