@@ -1,8 +1,8 @@
-"""Apache Heron's flags for JVMs and its API server, and its flags that are followed by `true` or `false`.
+"""Handles Apache Heron's flags for JVMs and the API server, and its flags with a value `true` or `false`.
 
 `translate` rewrites an Apache command line for this command, so that existing scripts keep running.
 It changes the arguments of Apache's verbs only, except for --service-url, which every verb takes. Everything after
-`--` belongs to the user's program and stays.
+`--` belongs to the user's program and is left unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 _VALUED = {
     "--topology-main-jvm-property": "no JVM runs the topology's main program",
     "--extra-launch-classpath": "no JVM launches the topology",
-    "--release-yaml-file": "the release is that of the installed heronpy",
+    "--release-yaml-file": "the installed heronpy determines the release",
     "--service-url": "heron connects to the cluster directly, not through an API server",
 }
 #: Flags without a value that have no effect here, and the reason.
@@ -57,7 +57,7 @@ def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _verb_of(args: Sequence[str]) -> str:
-    """Return the first word that is neither a flag nor a flag's value; "" without such a word."""
+    """Return the first word that is neither a flag nor a flag's value; "" if there is none."""
     words = iter(args)
     for word in words:
         if word in _VALUED:

@@ -1,7 +1,7 @@
-"""`heronpy.submit` and `heronpy.status`: the command's work for programs and notebooks.
+"""`heronpy.submit` and `heronpy.status`: submit and inspect topologies from programs and notebooks.
 
-They return or raise HeronError, and never print to stdout, end the process, or change its signal handlers. Every task
-loads a script that imports them at its top, so each function imports its implementation only when it is called.
+They return or raise HeronError, and never print to stdout, end the process, or change its signal handlers. Tasks load
+the scripts that import this module, so each function imports its implementation only when it is called.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ResultWarning(UserWarning):
 
 
 class RunningTopology:
-    """A topology that was submitted or found by name; a `with` block kills it at the end.
+    """A topology that was submitted or found by name; a `with` block kills it on exit.
 
     `name` and `cluster` identify it; `id` distinguishes it from other topologies of that name; `logs` is the folder of
     its logs.
@@ -73,7 +73,7 @@ class RunningTopology:
 
     @_errors
     def exceptions(self) -> list[dict[str, Any]]:
-        """The exceptions of user code by type and line: `groups` of `heron exceptions --json`."""
+        """The exceptions of user code by type and line, as in `groups` of `heron exceptions --json`."""
         from heronpy.cli.look.events import groups_json
 
         return groups_json(self._session, self._own())
@@ -82,8 +82,8 @@ class RunningTopology:
     def wait(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Wait until bounded input is processed (FINISHED) and return the status; the topology stays until `kill`.
 
-        Warns with ResultWarning when tuples are missing from the result, or may be in it twice; `losses` of the status
-        has the numbers. Raises HeronError, with the tracebacks, when the topology fails, and DeadlineError after
+        Warns with ResultWarning if tuples are missing from the result, or may be in it twice; `losses` in the status
+        has the counts. Raises HeronError, with the tracebacks, when the topology fails, and DeadlineError after
         `timeout_s` seconds.
         """
         from heronpy.cli.render import summary
@@ -102,13 +102,13 @@ class RunningTopology:
                     warnings.warn(text, ResultWarning, stacklevel=3)  # points at the caller of `wait`, which is wrapped
                 return _status_of(self._session, name, status)
             if deadline is not None and time.monotonic() > deadline:
-                state = lifecycle_name(status.lifecycle) if status is not None else "without an answer"
+                state = lifecycle_name(status.lifecycle) if status is not None else "unknown"
                 raise DeadlineError(f"topology '{name}' has not finished within {timeout_s:g} s; its state is {state}")
             time.sleep(LOOK_S)
 
     @_errors
     def kill(self, timeout_s: float = 30.0) -> None:
-        """Stop the topology and remove it from the cluster; logs and checkpoints stay. Idempotent."""
+        """Stop the topology and remove it from the cluster; logs and checkpoints are kept. Idempotent."""
         from heronpy.clusters.killing import remove
 
         record = self._session.record(self.name)
@@ -148,9 +148,9 @@ def submit(
     """Start a topology from a program or a notebook and wait until every task has initialised.
 
     `topology` is a TopologyBuilder, a Topology subclass or a topology message; `name` replaces its name. `cluster`
-    may be `cluster/role/environ`; `settings` are those of --config-property; `restore` is `latest`, an id
-    or a path, as for `heron submit --restore`. Modules and the running script are sent as files. Classes that were
-    typed into a notebook are sent by value, in their current state.
+    may be `cluster/role/environ`; `settings` are as for --config-property; `restore` is `latest`, an id
+    or a path, as for `heron submit --restore`. Modules and the running script are sent as files. Classes that
+    are defined in a notebook are sent by value, in their current state.
 
     Raises HeronError when the topology is refused, fails (with the tracebacks) or is not running after `timeout_s`
     seconds; it then leaves nothing behind. In a script, call this below `if __name__ == "__main__":`.
@@ -168,7 +168,7 @@ def submit(
 
 @_errors
 def status(name: str, cluster: str = "local") -> dict[str, Any]:
-    """The content of `heron status --json` for a running topology; raises HeronError if none has this name."""
+    """The content of `heron status --json`; raises HeronError if no running topology has this name."""
     session = _session(cluster, None, None)
     session.find(name)
     return _status_of(session, name)
@@ -189,7 +189,7 @@ def _status_of(session: Session, name: str, known: control_pb2.StatusReply | Non
 
 
 def _message_of(topology: Any) -> topology_pb2.Topology:
-    """A copy of the message for this submit; raises HeronError when the topology is invalid."""
+    """A copy of the topology message to submit; raises HeronError if the topology is invalid."""
     from heronpy.api.topology import TopologyBuilder, TopologyType
     from heronpy.proto import topology_pb2
 

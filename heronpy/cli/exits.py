@@ -21,9 +21,9 @@ MEANINGS = {
     OK: "done",
     FAILED: "failed; the reason is on stderr",
     USAGE: "wrong usage, or bad input such as a topology or setting that cannot work",
-    NOT_FOUND: "no such topology, checkpoint or pipeline, or it has no such part",
+    NOT_FOUND: "no such topology, checkpoint or pipeline, or no such part of it",
     EXISTS: "a topology with that name already exists",
-    TIMED_OUT: "not done before the deadline",
+    TIMED_OUT: "not completed before the deadline",
     PARTIAL: "partly done; stderr lists the remaining parts",
     LOSSES: "'submit --wait': the topology has finished, but tuples, Spark batches or work units are missing from its"
     " result; stdout and stderr show how many",

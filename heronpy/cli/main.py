@@ -22,7 +22,7 @@ VERBS: dict[str, dict[str, str]] = {
         "submit": "Start a topology and wait until every task runs.",
         "kill": "Stop a topology and remove it from the cluster.",
         "stop": "End a topology gracefully: drained, or with a savepoint.",
-        "activate": "Let the spouts of a topology emit.",
+        "activate": "Let the spouts of a topology emit tuples.",
         "deactivate": "Pause the spouts of a topology.",
         "restart": "Restart a topology, one container, component or task.",
         "checkpoints": "List, take, restore, check and delete checkpoints.",
@@ -46,17 +46,17 @@ VERBS: dict[str, dict[str, str]] = {
         "logs": "Show or follow the logs of tasks and processes.",
         "events": "Show what happened: restarts, backpressure, checkpoints, updates.",
         "exceptions": "Show the exceptions that user code raised.",
-        "history": "Show runs that have ended: their end, progress, exceptions and logs.",
+        "history": "Show ended runs: outcome, progress, exceptions and logs.",
         "compare": "Compare the rows and figures of two runs, or of two folders.",
         "trace": "Trace tuples and show where their time goes.",
         "slow": "Show the slowest tuples with their values.",
         "batches": "Show the Spark batches that have failed, and retry them.",
         "units": "Inspect and repair pipelines of work units over growing logs.",
-        "dead-letters": "Show the tuples that were given up after too many tries.",
+        "dead-letters": "Show the tuples that were given up after too many attempts.",
         "stacks": "Show what each thread of a running task is doing.",
         "profile": "Record where a running task spends its time.",
         "heap": "Show the objects of a running task by type.",
-        "ui": "Print the address of the pages; start the tracker if needed.",
+        "ui": "Print the address of the web pages; start the tracker if needed.",
         "tracker": "Serve the REST API and the pages of clusters.",
     },
     "Measure": {
@@ -66,7 +66,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Set up": {
         "cluster": "Set up a cluster on an engine, and check that it works.",
         "env": "Pack the dependencies of topologies for the hosts of a cluster.",
-        "config": "Show settings and their origin; set client defaults of a cluster.",
+        "config": "Show settings and their origin; set client defaults for a cluster.",
         "completion": "Print a shell completion script.",
         "version": "Show the version.",
         "help": "Show help for a verb.",
@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = N
 
 
 def explain(error: Exception, verbose: bool) -> int:
-    """Print an error as one sentence (after its report); returns its exit code."""
+    """Print an error as one sentence (after its report); return its exit code."""
     if verbose:
         import traceback
 

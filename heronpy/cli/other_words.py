@@ -37,7 +37,7 @@ MEANT = {
 
 
 def no_such_verb(word: str, known: list[str]) -> exits.Failure:
-    """The Failure for a word that is not a verb; names the verb that may be meant."""
+    """The Failure for a word that is not a verb; suggests the verb that the user may have meant."""
     meant = MEANT.get(word.lower())
     if meant is not None:
         hint = f"; use '{meant}'"
@@ -50,7 +50,7 @@ def no_such_verb(word: str, known: list[str]) -> exits.Failure:
 
 
 def no_cluster(ctx: click.Context) -> str:
-    """The sentence for a verb whose only word cannot be the cluster; empty when it can."""
+    """The sentence for a verb whose only argument cannot be a cluster; empty if it can."""
     target, clusters = ctx.params.get("target"), known_clusters()
     if not isinstance(target, Target) or target.cluster in clusters or not clusters:
         return ""

@@ -149,7 +149,7 @@ def print_table(
 
 
 def moment(wall_s: float) -> str:
-    """A wall time in local time, for people."""
+    """A wall-clock time as local time, for people."""
     import datetime
 
     if not wall_s:

@@ -1,6 +1,6 @@
 """Reads the complete lines of a part of a file.
 
-A *chunk* is `begin, end` of a file. A line belongs to the chunk that contains its first byte, so chunks can be cut
+A *chunk* is a byte range `begin, end`. A line belongs to the chunk that contains its first byte, so chunks can be cut
 anywhere without reading a byte, and each line is in exactly one chunk. An unfinished last line is not read.
 """
 
@@ -26,7 +26,7 @@ class LongLineError(HeronError):
 
 
 class UnfinishedLineError(HeronError):
-    """A line of a chunk lacks its end, so the file was longer before; `offset` is that of the line's first byte."""
+    """A line of a chunk has no line end, so the file was longer before; `offset` is where the line begins."""
 
     def __init__(self, name: str, offset: int) -> None:
         super().__init__(f"{name} ends within the line at byte {offset}, but was longer before")
@@ -52,7 +52,7 @@ def read_chunk(
     """Yield the lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
 
     Errors contain `name`. Raises LongLineError, OSError, and UnfinishedLineError if the file ends within the chunk's
-    last line. `whole`: accept such a line.
+    last line. `whole` accepts such a line.
     """
     at = begin
     if begin and os.pread(descriptor, 1, begin - 1) != b"\n":

@@ -99,8 +99,9 @@ def identify(
 ) -> Identity:
     """Compare a file with the known file, to find out whether both are the same file.
 
-    size: its length in bytes. beginning: its first 1024 bytes, or all. context: its bytes from `before(known.cut)`
-    to the cut; None if the file is shorter than the cut. renamed: whether its name differs from that of the known file.
+    size: its length in bytes. beginning: its first 1024 bytes, or all of them. context: its bytes from
+    `before(known.cut)` to the cut; None if the file is shorter than the cut. renamed: whether the two files have
+    different names.
     """
     if not size:
         return Identity.NEW

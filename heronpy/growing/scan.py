@@ -1,4 +1,4 @@
-"""Finds the files of a pattern repeatedly, at low cost.
+"""Repeatedly finds the files that match a pattern, at low cost.
 
 A scan lists folders and reads the sizes of matching files. No file is opened, so a pipe or a dead mount below
 the pattern is reported but never blocks the scan. `Pace` decides the time of the next scan: scanning costs less than a
@@ -80,7 +80,7 @@ NOTHING = "matches no file, so nothing is processed for it"
 
 
 class Scanner:
-    """Scans for the files of some patterns."""
+    """Scans for the files that match some patterns."""
 
     def __init__(self, patterns: Sequence[Pattern], files_max: int = FILES_MAX, no_match: str = WAITS) -> None:
         """`no_match` is the message for a pattern that matches no file."""
@@ -89,7 +89,7 @@ class Scanner:
         self._files_max = files_max
 
     def look(self) -> Scan:
-        """Return each matching regular file once, sorted by path; files above the limit are refused together."""
+        """Return each matching regular file once, sorted by path; a pattern with files above the limit is refused."""
         begun = time.monotonic()
         look = Scan()
         found: dict[str, Entry] = {}
@@ -98,7 +98,7 @@ class Scanner:
             for entry in _walk(pattern.root, pattern.parts, look.refused):
                 if len(found) >= self._files_max:
                     limit = counted(self._files_max, "file")
-                    look.refused[pattern.text] = f"matches more than {limit}; others are not read: use more patterns"
+                    look.refused[pattern.text] = f"matches more than {limit}; others are not read; use more patterns"
                     break
                 found.setdefault(entry.path, entry)
             if len(found) == before:
@@ -117,7 +117,7 @@ class Scanner:
 
 
 def siblings(path: str) -> list[tuple[str, int]]:
-    """Return the path and inode of each regular file in a path's folder; empty if the folder cannot be listed."""
+    """Return the path and inode of each regular file in the folder of a path; empty if the folder cannot be listed."""
     folder = path.rpartition("/")[0] or "/"
     try:
         with os.scandir(folder) as entries:

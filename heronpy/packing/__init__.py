@@ -1,8 +1,8 @@
 """Assigns instances to containers. Pure.
 
 `pack` makes the first plan of a topology. `repack` makes the next plan, with as few moves as the algorithm allows, and
-`resize` a plan in which no task moves. Task ids start at 1 in component order, spouts first, and are never reused;
-containers are numbered from 1. Repacking without any change returns the current plan itself.
+`resize` makes a plan in which no task moves. Task ids start at 1 in component order, spouts first, and are never
+reused; containers are numbered from 1. Repacking without any change returns the current plan itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ALGORITHMS: dict[str, Packing] = {
 
 
 def get_algorithm(name: str) -> Packing:
-    """Return the packing algorithm of this name. Raises ConfigError with the nearest name if it is unknown."""
+    """Return the packing algorithm of this name. Raises ConfigError if there is none."""
     found = ALGORITHMS.get(name)
     if found is None:
         raise ConfigError(
@@ -61,7 +61,7 @@ def pack(topology: Any, settings: PackingSettings, containers: int | None = None
 def repack(current: Any, topology: Any, settings: PackingSettings, containers: int | None = None) -> Any:
     """Make the next PackingPlan for a changed topology or number of containers.
 
-    Without `containers`, the number of containers stays (algorithms with limits may add some). Running
+    Without `containers`, the number of containers stays the same (algorithms with limits may add some). Running
     tasks keep their ids, and their containers wherever the algorithm allows. The version grows by one;
     if nothing changes, the current plan itself is returned.
     """
@@ -74,7 +74,7 @@ def repack(current: Any, topology: Any, settings: PackingSettings, containers: i
 
 
 def resize(current: Any, topology: Any, settings: PackingSettings) -> Any:
-    """Return the current plan with the task sizes of a changed topology, or the plan itself if they are equal.
+    """Return the current plan with the task sizes of a changed topology, or the plan itself if the sizes are equal.
 
     Raises TopologyError if a container would exceed the limit of the topology.
     """

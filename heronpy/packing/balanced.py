@@ -7,9 +7,9 @@ compatible because only the remainders of components can be chosen (see `choose_
 Two rules take precedence over evenness. If the limits of a container prevent an even spread, instances are dealt as in
 round robin. And a repacking that keeps the number of containers moves at most a share of the running tasks, because a
 moved task restarts, and without checkpoints all spouts wait for the task. An update usually changes one component, but
-balancing a plan of another algorithm may require moving nearly all tasks.
+balancing a plan from another algorithm may require moving nearly all tasks.
 
-The remainders are placed as a minimum cost flow. A component of p instances over C containers puts p // C instances
+The remainders are placed as a minimum cost flow. A component with p instances over C containers puts p // C instances
 into each container, and one more, an *extra*, into p % C containers. Only the extras can be chosen. Their number per
 container must differ by at most one, and running tasks should not move: an extra is *free* where a running task already
 fills it. The flow goes from components to containers (all arcs have capacity 1): it starts from the cheapest choice per
@@ -71,7 +71,7 @@ def choose_extras(
     upstream: Sequence[Sequence[int]],
     weights: Sequence[float],
 ) -> list[set[int]]:
-    """Choose for each component the containers that get one instance more than the others.
+    """Choose for each component the containers that get one more instance than the others.
 
     `wanted[k]` is the number of such containers (below `containers`), `free[k]` contains the containers in which an
     extra costs no move, and `upstream[k]` the components that feed k. On a tie, containers with less load are taken
@@ -143,7 +143,7 @@ def _send(extras: Extras, path: list[tuple[int, int]]) -> None:
 def _cheapest_path(
     extras: Extras, excess: list[int], deficit: set[int], cost_min: int
 ) -> tuple[list[tuple[int, int]], int]:
-    """Find the cheapest path from an excess to a deficit; `cost_min` is a lower bound of its cost."""
+    """Find the cheapest path from an excess to a deficit; `cost_min` is a lower bound for its cost."""
     cost = dict.fromkeys(excess, 0)
     came: dict[int, tuple[int, int]] = {}
     # The cheapest known way to take an extra of component k away from some container.
@@ -313,7 +313,7 @@ def _weight(demand: Demand, part: ComponentDemand) -> float:
 
 
 def _movers(bins: Bins, target: Target, homeless: list[Item]) -> list[Item]:
-    """Remove the instances above the target from the bins; drop surplus tasks, and return the rest.
+    """Remove the instances above the target from the bins; drop surplus tasks, and return the others.
 
     Tasks of closed containers are dropped first, then the highest index from the fullest container.
     The returned instances need a new place.

@@ -67,7 +67,7 @@ class Bin:
 
 
 class Bins:
-    """The containers of a plan under construction."""
+    """The containers of a plan that is being built."""
 
     def __init__(self, demand: Demand, count: int = 0) -> None:
         self.demand = demand
@@ -106,7 +106,7 @@ class Bins:
         return result
 
     def take(self, other: Bins) -> None:
-        """Replace the content by the content of another object."""
+        """Replace the content with the content of another Bins."""
         self.bins = [one.copy() for one in other.bins]
         self._numbers, self._free_from = set(other._numbers), other._free_from
 
@@ -212,7 +212,7 @@ def new_items(demand: Demand) -> list[list[Item]]:
 
 
 def same_plan(one: Any, other: Any) -> bool:
-    """Whether two plans place all tasks alike, with equal sizes."""
+    """Whether two plans place all tasks in the same containers, with equal sizes."""
     if len(one.containers) != len(other.containers):
         return False
     ours = {container.id: container for container in one.containers}
@@ -289,7 +289,7 @@ class Packing(Protocol):
 
 
 def container_count(demand: Demand) -> int:
-    """Return the number of containers of a first plan."""
+    """Return the number of containers in a first plan."""
     count = demand.containers or demand.stmgrs
     check_count(demand, count)
     return count
@@ -299,7 +299,7 @@ def check_count(demand: Demand, count: int) -> None:
     """Raise TopologyError if this number of containers would leave a container empty."""
     if count > demand.task_count:
         raise TopologyError(
-            f"topology '{demand.topology}' asks for {count} containers but has only "
+            f"topology '{demand.topology}' requests {count} containers but has only "
             f"{demand.task_count} instances; lower topology.stmgrs or raise a parallelism"
         )
 
@@ -387,7 +387,7 @@ def reshape(bins: Bins, demand: Demand, next_task_id: int, count: int) -> Change
 
 
 def place_least_loaded(bins: Bins, items: list[Item], *, may_open: bool, fix: str) -> None:
-    """Place items of one component, each into the bin with the fewest tasks that has room.
+    """Place items of one component, each into the bin with the fewest tasks among the bins that it fits in.
 
     On a tie, the bin with the fewest instances of the same component is chosen. With `may_open`, a new bin
     is opened for an item that fits in no bin.

@@ -5,7 +5,7 @@ given by its component map, else the default size if containers are limited in t
 configured limits apply.
 
 A request states the resources that a container needs on its host, and is never empty. A packing plan contains the sizes
-that the topology requests, and zero for other dimensions, which do not limit the packing. A request replaces zeros by
+that the topology requests, and zero for other dimensions, which do not limit the packing. A request replaces zeros with
 the sizes that the settings assume for a task, and covers container 0, which no plan contains. Disk is an exception: it
 is requested only if the topology requests it, because many clusters do not account for disk space.
 """
@@ -85,7 +85,7 @@ class Demand(Struct, frozen=True):
         return None
 
     def required(self, used: Size) -> Size:
-        """Return the room that a container needs for instances of this total size, with padding."""
+        """Return the capacity that a container needs for instances of this total size, with padding."""
         factor = 1 + self.padding_percent / 100
         raw = (used[0] * factor, math.ceil(used[1] * factor), math.ceil(used[2] * factor))
         if raw[1]:
@@ -353,7 +353,7 @@ def _sum(sizes: Iterable[float], default: float) -> float | None:
 
 
 def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
-    """Describe the resources that a submit requests from the engine: each size of container, and the sum.
+    """Describe the resources that a submit requests from the engine: each container size, and the sum.
 
     If `engine` is empty, no resources are requested, and the text describes the sizes that the packing assumes.
     """
@@ -365,7 +365,7 @@ def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
     more = [f"{counted(len(sizes) - _SIZES_SHOWN, 'other size')}"] if len(sizes) > _SIZES_SHOWN else []
     asked = f"{engine} must provide" if engine else "nothing is reserved on this machine for"
     parts = ", ".join([*sizes[:_SIZES_SHOWN], *more])
-    return f"{asked} {counted(len(requests), 'container')}: {parts}; {_size(total)} in all"
+    return f"{asked} {counted(len(requests), 'container')}: {parts}; {_size(total)} in total"
 
 
 def _named(numbers: Sequence[int]) -> str:

@@ -1,6 +1,6 @@
 """First fit decreasing: few containers, found by placing large instances first. Pure.
 
-Each instance goes to the first container with room. Without any limit all instances fit in one container.
+Each instance goes to the first container that it fits in. Without any limit all instances fit in one container.
 The limits determine the number of containers, so requesting a number is an error.
 """
 

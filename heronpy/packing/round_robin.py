@@ -24,7 +24,7 @@ from heronpy.packing.bins import (
 )
 from heronpy.packing.demand import Demand
 
-_FIX = "ask for more containers, raise the limit of a container, or use the algorithm resource_compliant_round_robin"
+_FIX = "request more containers, raise the limit of a container, or use the algorithm resource_compliant_round_robin"
 
 
 class RoundRobin:

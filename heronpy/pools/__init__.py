@@ -1,1 +1,1 @@
-"""Pools: the assignment of containers of many topologies to slots, and the rules for changes of slots."""
+"""Pools: the assignment of containers of many topologies to slots, and the rules for changing slots."""

@@ -29,7 +29,7 @@ class Balanced(NamedTuple):
     """The moves of a round, and the reason why the slots are still not level."""
 
     moves: dict[int, int]
-    """Shard to slot."""
+    """Map from shard to slot."""
     why: str = ""
     """The part that cannot be levelled, with its bound; "" if the slots are level."""
 

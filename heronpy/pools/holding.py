@@ -1,6 +1,6 @@
-"""The containers that a slot should run, and the answer that it may give. Pure.
+"""The containers that a slot should run, and the answer that the slot may give. Pure.
 
-Invariant: a slot answers the number of a map only when it runs no container that this map assigns elsewhere. So a
+Invariant: a slot answers with the number of a map only when it runs no container that this map assigns elsewhere. So a
 reader of the answer may assign all other containers to other slots.
 """
 
@@ -41,7 +41,7 @@ class Holding:
         return runs_of(self._map, self.specs, self.slot, self.epoch) if self._map is not None else {}
 
     def answer(self, running: Collection[Key]) -> int:
-        """Return the map number to answer while these containers are running."""
+        """Return the number of the map to answer with while these containers are running."""
         if self._map is not None and self.runs().keys() >= set(running):
             self._answered = self._map.number
         return self._answered

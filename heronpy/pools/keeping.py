@@ -32,7 +32,7 @@ class SlotView(Struct, frozen=True):
     """The state of a slot according to the placement, and the last answer of the slot."""
 
     epoch: int = 0
-    """The epoch in which the slot is active or about to be; 0 if the slot is not active."""
+    """The epoch in which the slot is active or about to become active; 0 if the slot is not active."""
     over: int = 0
     """The highest epoch in which no process can act for the slot any more."""
     is_silent: bool = False
@@ -40,7 +40,7 @@ class SlotView(Struct, frozen=True):
     answer: Answer | None = None
 
     def has_carried_out(self, number: int, epoch: int) -> bool:
-        """Whether the slot has answered this map or a newer one in this epoch."""
+        """Whether the slot has answered with this map's number, or a higher one, in this epoch."""
         return self.answer is not None and self.answer.epoch == epoch and self.answer.number >= number
 
 
@@ -48,7 +48,7 @@ class Decision(Struct, frozen=True):
     """The result of one call of `Keeper.decide`."""
 
     map: Map | None = None
-    """The map to write; None if the last map is still right."""
+    """The map to write; None if the last map is still valid."""
     late: tuple[int, ...] = ()
     """Slots that the engine must end."""
     notes: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ class Keeper:
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         slots: Mapping[int, SlotView], loads: Mapping[int, Size], pool: Pool, notes: list[str],
     ) -> None:  # fmt: skip
-        """Assign shards that were dropped or have no owner to slots."""
+        """Choose slots for the shards that were dropped or have no owner."""
         free, lost, dropped = list[int](), dict[int, int](), set[int]()
         for (slot, epoch), group in groups.items():
             view = slots.get(slot)
@@ -197,13 +197,13 @@ class Keeper:
         ):
             slot = fill.place(shard, loads.get(shard))
             owners[shard] = Owner(slot, slots[slot].epoch, number, moved=shard in dropped)
-        notes += [f"slot {slot} is lost; its {count} shards go to other slots" for slot, count in lost.items() if slot]
+        notes += [f"slot {slot} is lost; its {count} shards get other slots" for slot, count in lost.items() if slot]
 
     def _leave(
         self, owners: list[Owner], groups: Mapping[tuple[int, int], _Group], number: int, live: frozenset[int],
         loads: Mapping[int, Size], pool: Pool,
     ) -> None:  # fmt: skip
-        """Take shards from slots that are drained or exceed the size of the pool."""
+        """Move shards away from slots that are being drained or exceed the size of the pool."""
         away = [
             shard
             for (slot, _), group in groups.items()
@@ -249,7 +249,7 @@ class Keeper:
                 owners[shard] = replace(owners[shard], number=number, to=slot)
 
     def _looks(self, now: float) -> bool:
-        """Whether to look at the loads again."""
+        """Whether it is time to check the loads again; if so, note the time."""
         if self._looked_at is not None and 0 <= now - self._looked_at < min(SOON_S, self._balance_s):
             return False
         self._looked_at = now
@@ -288,7 +288,7 @@ def _staying(owners: Sequence[Owner], shards: Iterable[int], live: frozenset[int
 
 
 def _counts(owners: Sequence[Owner], groups: Mapping[tuple[int, int], _Group], live: frozenset[int]) -> dict[int, int]:
-    """Return the number of shards of each slot after all pending moves."""
+    """Return the number of shards in each slot after all pending moves."""
     counts = dict.fromkeys(live, 0)
     for (slot, _), group in groups.items():
         if slot in counts:
@@ -312,7 +312,7 @@ def _fill(
 
 
 def spread(known: Map, loads: Mapping[int, Size], pool: Pool) -> dict[int, tuple[int, float]]:
-    """Return the number of shards of each slot, and the share of the slot that they use."""
+    """Return the number of shards in each slot, and the share of the slot that these shards use."""
     found = _fill(known.owners, sorted({owner.slot for owner in known.owners} - {0}), loads, pool)
     counts: dict[int, int] = {}
     for owner in known.owners:

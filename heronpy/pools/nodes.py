@@ -21,8 +21,8 @@ def read_pool(state: StateManager, name: str) -> Pool | None:
 
 
 def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) -> Pool:
-    """Compare and set the description of a pool. `change` may raise; it is called again if another writer was
-    faster.
+    """Change the description of a pool with compare-and-set. `change` may raise; it is called again if another writer
+    was faster.
     """
     for _ in range(TRIES_MAX):
         found = state.get(paths.pool(name))
@@ -84,5 +84,5 @@ def plan_of(pool: Pool, version: int) -> plan_pb2.PackingPlan:
 
 
 def reserved(specs: Mapping[str, Spec]) -> Size:
-    """Return the sum of the reservations of all topologies."""
+    """Return the sum of the reservations for all topologies."""
     return sum((size for spec in specs.values() for size in spec.containers.values()), Size())

@@ -2,7 +2,7 @@
 
 The name of a container determines its shard, which never changes; the map assigns each shard to a slot. So adding or
 removing a topology changes no table. Container 0, which runs the topology master, is in the shard of container 1. Each
-document has one writer, except `Pool`, whose writers compare and set.
+document has one writer, except `Pool`, whose writers use compare-and-set.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Spec(Struct, frozen=True, forbid_unknown_fields=True):
     """See `heronpy.plan.launch.Submitted`."""
     containers: dict[int, Size]
     restarts: dict[int, int] = {}
-    """Container to the number of restarts that users have requested."""
+    """Map from container to the number of restarts that users have requested."""
     package_bytes: int = 0
     package_sha256: bytes = b""
 
@@ -113,9 +113,9 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     number: int
     """Number of that map: the slot runs no container that the map does not assign to it."""
     records: dict[str, bytes] = {}
-    """`topology id/container` to the encoded proto ProcessRecord of its executor."""
+    """Map from `topology id/container` to the encoded proto ProcessRecord of the container's executor."""
     loads: dict[str, Size] = {}
-    """`topology id/container` to the used resources, if they were measured for long enough."""
+    """Map from `topology id/container` to the used resources, for containers that were measured long enough."""
 
 
 class Run(Struct, frozen=True):
@@ -134,7 +134,7 @@ class Run(Struct, frozen=True):
         return self.spec.containers[self.container].ram_bytes
 
     def epoch(self, start: int, life: int = 0) -> int:
-        """Compute the executor's epoch for this start in this process of its slot, without the state manager."""
+        """Compute an executor's epoch from the map's number, the `life` of the slot's process and the `start`."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 

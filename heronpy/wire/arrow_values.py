@@ -4,8 +4,8 @@ Eight bytes identify the schema. A frame in a checkpoint may be older than the s
 and another schema would give the same bytes a different meaning.
 
 A schema may only have types whose values every receiver can turn into Python values, so that bolts that process single
-tuples can read them too. Data from a peer is checked before use: bounds, texts, times, and that the size in memory is
-that of the payload.
+tuples can read them too. Data from a peer is checked before use: its bounds, texts and times, and whether it takes the
+payload's size in memory.
 
 pyarrow is imported when the first schema is read.
 """
@@ -38,7 +38,7 @@ _DURATION_MAX_S = 999_999_999 * _DAY_S
 
 
 def arrow() -> Any:
-    """Return the module pyarrow. Raises TopologyError without it."""
+    """Return the module pyarrow. Raises TopologyError if pyarrow is not installed."""
     try:
         import pyarrow
     except ImportError:
@@ -55,7 +55,7 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 
 
 def schema_of(data: bytes) -> pa.Schema:
-    """Return the schema in bytes of `schema_to_bytes`. Raises TopologyError for invalid bytes, or without pyarrow."""
+    """Decode the result of `schema_to_bytes`. Raises TopologyError for invalid bytes, or without pyarrow."""
     pa = arrow()
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -64,7 +64,7 @@ def schema_of(data: bytes) -> pa.Schema:
 
 
 def schema_problem(schema: pa.Schema) -> str | None:
-    """Return why a stream cannot have this schema ("field 'x' ..." for a sentence), or None."""
+    """Return why a stream cannot have this schema ("field 'x' ...", as part of a sentence), or None."""
     if not len(schema):
         return "the schema has no fields"
     for field in schema:

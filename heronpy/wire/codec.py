@@ -92,7 +92,7 @@ def freeze(value: Any, allow_pickle: bool = True) -> Any:
 
 
 def size_of(value: Any) -> int:
-    """Return an upper bound of a frozen value's encoded size in bytes."""
+    """Return an upper bound for the encoded size of a frozen value, in bytes."""
     kind = type(value)
     if kind is str:
         return len(value) + 5 if value.isascii() else len(value.encode("utf-8", "surrogatepass")) + 5
@@ -154,8 +154,8 @@ def decoder(
 
 
 class Undecodable:
-    """A placeholder for a value that could not be decoded: `data` is the value as received, `error` the exception of
-    decoding it.
+    """A placeholder for a value that could not be decoded: `data` is the value as received, `error` is the
+    exception that decoding raised.
     """
 
     __slots__ = ("data", "error")

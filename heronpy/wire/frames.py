@@ -152,8 +152,8 @@ _CHECKED = 1
 class LinkHeader:
     """<magic u16, version u8, flags u8, CRC-32 u32, epoch u64, sequence number u64>, little-endian.
 
-    Flag 1 says that the checksum is set. It is used on links between machines (F14), where neither the kernel's
-    copy nor TCP's 16-bit checksum guarantees the bytes. It covers epoch, sequence number and frame.
+    Flag 1 means that the checksum is set. Links between machines (F14) use the checksum, because neither the kernel's
+    copy nor TCP's 16-bit checksum guarantees the bytes. The checksum covers epoch, sequence number and frame.
     """
 
     __slots__ = ()
@@ -255,7 +255,7 @@ def fits(frame: frame_pb2.Frame) -> bool:
 
 
 def _is_of_runs(frame: frame_pb2.Frame) -> bool:
-    """Return whether an ACK has only runs of roots, and the number of roots that it states."""
+    """Return whether an ACK has only runs of roots, which contain the stated number of roots."""
     if frame.roots or frame.root_counts or frame.values or frame.derived_edges:
         return False
     return len(frame.run_edge) == len(frame.run_first) and runs_fit(frame, frame.count)

@@ -76,8 +76,8 @@ def test_words_that_heron_does_not_know(heron: Heron) -> None:
     heron("submit", "local", "--wiat", WORD_COUNT).refused(USAGE, "--wiat", "--wait")
     heron("submit", "local", WORD_COUNT, "--wait", "--detach").refused(USAGE, "--detach and --wait")
     late = heron("submit", "local", WORD_COUNT, "wc", "--wiat")  # the program's own, as it seems, and it refuses it
-    assert late.code != 0 and "warning: '--wiat' goes to the program; did you mean '--wait'?" in late.err
-    heron("stop", "local", "wc", "--drain", "--savepoint").refused(USAGE, "--drain and --savepoint exclude each other")
+    assert late.code != 0 and "warning: '--wiat' is passed to the program; did you mean '--wait'?" in late.err
+    heron("stop", "local", "wc", "--drain", "--savepoint").refused(USAGE, "--drain and --savepoint are mutually")
     heron.check_clean()
 
 

@@ -111,7 +111,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
     wait_for(lambda: acting(heron) not in (None, killed["id"]), 30.0, "another manager that acts")
 
     broken = program(tmp_path, "broken.py", "import argparse", "import argparse, nothere")
-    heron("job", "deploy", "local", "Counts", broken, *words(out)).refused(FAILED, "job Counts stays as it is")
+    heron("job", "deploy", "local", "Counts", broken, *words(out)).refused(FAILED, "job Counts is unchanged")
     late = program(tmp_path, "late.py", "import os\n", "import os\nif __name__ != '__main__':\n    import nothere\n")
     heron("job", "deploy", "local", "Counts", late, *words(out)).refused(FAILED, "cannot be imported", "nothere")
     assert job(heron)["topology_id"] == second

@@ -120,7 +120,7 @@ def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path
     old = executor(heron)
     os.kill(old, signal.SIGKILL)
     wait_for(lambda: executor(heron) not in (0, old), 30.0, "another executor")
-    assert "its scheduler does not run, but the slots keep running" in heron("pool", "show", "local", "small").ok().out
+    assert "scheduler is not running, but the slots keep running" in heron("pool", "show", "local", "small").ok().out
     heron("job", "stop", "local", "Counts", "--timeout", 3).refused(FAILED, "heron scheduler start")
     heron("job", "start", "local", "Counts", "--detach").ok()
     heron("scheduler", "start", "local", "small").ok()

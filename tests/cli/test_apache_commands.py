@@ -191,6 +191,6 @@ def test_words_after_two_dashes_raise_no_question(heron: Heron, topo: Path) -> N
     asked = heron("submit", "local", "--dry-run", str(topo), "wordy", "--wiat")
     assert "did you mean '--wait'?" in asked.err
     valued = heron("submit", "local", "--dry-run", str(topo), "wordy", "--what", "skew")
-    assert "goes to the program" not in valued.err, "--wait takes no value"
+    assert "is passed to the program" not in valued.err, "--wait takes no value"
     certain = heron("submit", "local", "--dry-run", str(topo), "wordy", "--", "--wiat")
     assert certain.code == 0 and certain.err == "", certain

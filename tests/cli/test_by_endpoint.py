@@ -174,7 +174,7 @@ def test_the_paths_that_a_kill_names_are_those_of_the_host_that_has_them(
     result = heron("kill", "local", "wordy")
     assert result.code == 0, result
     paths_named = [line for line in result.out.splitlines() if "/nowhere" in line or "/shared" in line]
-    assert len(paths_named) == 2 and all(line.endswith(" of host login") for line in paths_named), result.out
+    assert len(paths_named) == 2 and all(line.endswith(" on host login") for line in paths_named), result.out
 
 
 def test_what_remains_is_named_and_nothing_is_removed(

@@ -88,7 +88,7 @@ def test_other_topologies_and_leftovers_are_not_listed(heron: Heron, home: Path)
 
 def test_a_topology_without_any_is_not_found(heron: Heron, wordy: FakeTopology) -> None:
     missing = heron("checkpoints", "list", "local", "wordi")
-    assert missing.code == 3 and "no topology 'wordi' and no checkpoint of one; did you mean 'wordy'?" in missing.err
+    assert missing.code == 3 and "no topology 'wordi' and no checkpoints of it; did you mean 'wordy'?" in missing.err
     assert heron("checkpoints", "list", "local", "wordy").out == (
         "No checkpoint of 'wordy' is complete; it is ATMOST_ONCE and has no checkpoints\n"
     )
@@ -140,7 +140,7 @@ def test_the_files_that_show_names_are_all_that_a_copy_needs(heron: Heron, home:
 def test_show_has_figures_by_component_and_task(heron: Heron, home: Path) -> None:
     folder = earlier(home, 3)
     text = heron("checkpoints", "show", "local", "wordy", "3", "--files").out
-    assert "Checkpoint 3 of 'wordy'" in text and "300B, 120B of it written for it" in text
+    assert "Checkpoint 3 of 'wordy'" in text and "300B, 120B of it newly written" in text
     assert "counts" in text and "shared/" in text and "chk-3/metadata" in text
     assert heron("checkpoints", "show", "local", "wordy", f"{folder}/chk-3").out in text
     gone = heron("checkpoints", "show", "local", "wordy", "9")

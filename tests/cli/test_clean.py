@@ -62,7 +62,7 @@ def test_one_that_is_being_submitted_stays(heron: Heron, home: Path) -> None:
     with session.operation("old"):
         result = heron("clean", "local")
     session.state.close()
-    assert f"{folder} is kept: topology 'old' runs again, or another command" in result.err and folder.exists()
+    assert f"{folder} is kept: topology 'old' is running again, or another command" in result.err and folder.exists()
 
 
 def test_links_are_not_followed(heron: Heron, home: Path, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_kill_without_scheduler_says_what_it_has_not_seen(
     result = heron("kill", "local", "wordy")
     assert result.code == 0
     assert "this host cannot see its processes on host elsewhere" in result.err
-    assert "log-files of host elsewhere" in result.out and "remaining processes" not in result.out
+    assert "log-files on host elsewhere" in result.out and "remaining processes" not in result.out
     assert not wordy.state.exists(paths.execution_state("wordy"))
     assert curve.folder_of(wordy.record.working_dir).is_dir()
 

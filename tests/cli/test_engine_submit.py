@@ -192,4 +192,4 @@ def test_a_container_larger_than_the_largest_host_is_refused() -> None:
 
 
 def test_flags_of_engines_are_refused_without_one(heron: Heron, tmp_path: Path) -> None:
-    assert "exclude each other" in heron("submit", "local", "x.py", "--foreground", "--detach").err
+    assert "mutually exclusive" in heron("submit", "local", "x.py", "--foreground", "--detach").err

@@ -128,13 +128,13 @@ def test_a_heap_is_announced_before_the_task_stops(
     heap = replace(HEAP, types=types, kinds=90, objects=5000, bytes=2048, share=0.25, memory_bytes=70 << 20)
     service.answers["heap"] = packed(heap)
     refused = heron("heap", "local", "wordy", "2")
-    announced = f"{TASK} stops for up to 2 s while its objects are counted (it has 64MB)"
+    announced = f"{TASK} stops for up to 2 s while its objects are counted (it uses 64MB)"
     assert refused.code == 2 and announced in refused.err and "--yes" in refused.err and service.asked == []
     shown = heron("heap", "local", "wordy", "2", "--yes", "--top", "5", "--limit", "1.5")
     assert shown.code == 0 and "stops for up to 1.5 s" in shown.out.splitlines()[0]
     [row] = [line.split() for line in shown.out.splitlines() if line.strip().startswith("dict ")]
     assert row == ["dict", "4,000", "1KB", "50%"]
-    assert "5,000 objects of 90 types have 2KB" in shown.out and "estimates from 25.0%" in shown.out
+    assert "5,000 objects of 90 types use 2KB" in shown.out and "estimates from 25.0%" in shown.out
     assert service.asked == [control_pb2.Heap(name=TASK, top=5, limit_s=1.5)]
     found = json.loads(heron("heap", "local", "wordy", "2", "--yes", "--json").out)
     assert found["types"] == [{"name": "dict", "count": 4000, "bytes": 1024}] and found["share"] == 0.25

@@ -42,7 +42,7 @@ def is_replaced(wordy: FakeTopology) -> None:
     [
         (finishes, "topology 'wordy' has finished; heron kill local wordy removes it"),
         (is_killed, "topology 'wordy' has ended; its logs are kept: heron logs local wordy"),
-        (is_replaced, "a new topology has its name; to follow the new one: heron logs local wordy -f"),
+        (is_replaced, "a new one uses its name; to follow the new one: heron logs local wordy -f"),
     ],
 )
 def test_it_ends_with_its_topology_after_the_last_line(

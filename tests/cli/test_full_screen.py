@@ -143,7 +143,7 @@ def test_keys_keep_the_view_whole_and_esc_leads_out(keys: list[str]) -> None:
     view = pressed(data, *keys)
     names = rows_of(view, data)
     assert not names or 0 <= position(view, names) < len(names)
-    assert not view.ended, "only q ends it"
+    assert not view.ended, "only q quits"
     assert len(view.filter) <= 100 and view.scroll >= 0
     out = pressed(data, *["esc"] * 5, view=view)
     assert (out.level, out.filter, out.typing, out.help) == (Level.COMPONENTS, "", False, False)
@@ -223,14 +223,14 @@ def test_the_culprit_and_what_to_do_come_first_on_a_small_terminal() -> None:
     assert shown[1].startswith("! SKEW data skew: container_1_count_3, one of 2 tasks")
     assert any(line.startswith("next: more tasks will not help") for line in shown)
     assert any(
-        line.startswith("spouts held 83% of the time, now by container_1_count_3 (for 41s, 1MB queued)")
+        line.startswith("spouts held back 83% of the time, now by container_1_count_3 (for 41s, 1MB queued)")
         for line in shown
     )
     head = next(line for line in shown if line.startswith("  name"))
     assert head.split() == ["name", "out/s", "in/s", "busy", "queue", "p99", "up", "blkd", "cpu", "last", "minutes"]
     assert any(line.startswith(" !count ") for line in shown), "not by colour alone"
     assert next(line for line in shown if "word" in line and line.startswith(">")).rstrip().endswith("▃▆█")
-    assert shown[-1].startswith("q end") and "? keys" in shown[-1]
+    assert shown[-1].startswith("q quit") and "? keys" in shown[-1]
     assert "? keys" in texts(pressed(data, "enter"), data)[-1]
 
 
@@ -250,7 +250,7 @@ def test_a_long_cause_cuts_no_facts() -> None:
     shown = [line.rstrip() for line in texts(View(), data)]
     assert shown[0] == "clicks  DEGRADED  8/8 tasks up  1h01m  physical plan 7  end-to-end p99 49.7s"
     assert " ".join(shown[1:3]) == data.load.cause
-    held = "spouts held 83% of the time, now by container_12_normalise_orders_37 (for 41s, 1MB queued)"
+    held = "spouts held back 83% of the time, now by container_12_normalise_orders_37 (for 41s, 1MB queued)"
     assert held in " ".join(shown), shown
 
 

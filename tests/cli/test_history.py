@@ -124,7 +124,7 @@ def test_what_is_not_kept_is_one_sentence(heron: Heron, wordy: FakeTopology) -> 
     assert told.err == "error: there is no record of a run 'wordx' in cluster local; did you mean 'wordy'?\n"
     told = heron("history", "progress", "local", "wordy")
     assert told.code == 1 and "had no work units" in told.err
-    assert heron("history", "list", "local/other").out == "No run of a topology is kept in local/other\n"
+    assert heron("history", "list", "local/other").out == "No runs of topologies are kept in local/other\n"
 
 
 # ---- batch runs -------------------------------------------------------------------------------

@@ -211,14 +211,14 @@ def test_a_job_without_a_promise_says_how_to_make_one_and_a_job_without_a_manage
     state = open_state("local", str(home / "state" / "local"))
     store = make_job(state)
     assert heron("job", "slo", "local", "Day").out == (
-        "job Day has no promise; give it one: heron job set local Day slo.lag_s=5\n"
+        "job Day has no promise; to set one: heron job set local Day slo.lag_s=5\n"
     )
     told = heron("job", "show", "local", "Day")
-    assert "no manager runs, so changes of jobs have no effect; start a manager: heron manager start local" in told.err
+    assert "no manager runs, so changes to jobs have no effect; start a manager: heron manager start local" in told.err
     waits = Running("", allotted=Allotted("PREEMPTED", why="it needs at least 2 cores"))
     store.put_running("Day", waits, store.running("Day")[1])
     assert heron("job", "release", "local", "Day").out == (
-        "job Day is waiting for room: it needs at least 2 cores; nothing changed\n"
+        "job Day is waiting for capacity: it needs at least 2 cores; nothing changed\n"
     )
     state.close()
 

@@ -88,8 +88,8 @@ def test_a_layer_becomes_what_the_file_says(heron: Heron, store: Store, tmp_path
     assert dry.code == 0 and layers(store) == before
     wet = heron("job", "apply", "local", "-f", file, "--why", "as in git", "--detach")
     assert wet.code == 0 and wet.out == dry.out.replace(
-        "file and layer differ; nothing is written", "oncall v3", 1
-    ).replace("file and layer differ; nothing is written", "oncall v1")
+        "file and layer differ; nothing was written", "oncall v3", 1
+    ).replace("file and layer differ; nothing was written", "oncall v1")
     first, *lines, night, last = wet.out.splitlines()
     assert (first, night, last) == ("job Day: oncall v3", "job Night: oncall v1", '  run: not set -> "paused"')
     assert lines[0] == "  config.size: 3 -> not set" and lines[2] == "  resources.work.ram: not set -> 512MB"
@@ -100,7 +100,7 @@ def test_a_layer_becomes_what_the_file_says(heron: Heron, store: Store, tmp_path
 
     before = layers(store)
     again = heron("job", "apply", "local", "-f", file)
-    assert again == (0, "job Day: nothing differs\njob Night: nothing differs\n", "") and layers(store) == before
+    assert again == (0, "job Day: no differences\njob Night: no differences\n", "") and layers(store) == before
 
 
 def test_a_weaker_layer_keeps_its_program_and_what_people_have_set(
@@ -319,7 +319,7 @@ def test_a_revert_after_failed_changes_goes_to_the_version_that_ran_last(heron: 
     running = Running("", "Day-1", (), {"provisioner": 2}, "QUARANTINED", failure="it crashes")
     store.put_running("Day", running, 0)
     told = heron("job", "revert", "local", "Day", "--detach")
-    assert told.code == 0 and "job Day: provisioner v2 ran last and is restored\njob Day: provisioner v5" in told.out
+    assert told.code == 0 and "v2 was the last version that ran, and is restored\njob Day: provisioner v5" in told.out
     assert store.get("Day").document.priority == 0
     store.put_running("Day", replace(running, failure=""), 1)
     assert heron("job", "revert", "local", "Day", "--detach").code == 0
@@ -336,7 +336,7 @@ def test_a_released_job_is_not_called_done_before_the_manager_has_retried_it(her
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("raise ValueError('no')\n", "job Day stays as it is"),
+        ("raise ValueError('no')\n", "job Day is unchanged"),
         (TOPOLOGY, "the topology of other.py is 'Other', but the job is 'Day'"),
     ],
 )

@@ -176,7 +176,7 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     nothing = heron("trace", "local", "wordy", "--seconds", "1").out
     assert (
         nothing
-        == "No tuple of topology 'wordy' was traced; if backpressure holds its spouts, heron doctor names the cause\n"
+        == "No tuple of topology 'wordy' was traced; if backpressure holds spouts back, heron doctor names the cause\n"
     )
     orders = [body for name, body in wordy.asked if isinstance(body, control_pb2.GetTraces)]
     assert (orders[0].per_s, orders[0].lease_s) == (100.0, 3.0)

@@ -93,7 +93,7 @@ def test_status_says_once_which_containers_have_no_limits_why_and_what_helps(her
         wordy.status.executors.add(container=container, not_limited=f"[Errno 13] Permission denied: '/x/{container}'")
     said = (
         "2 containers are not limited to the requested CPU and memory, because no control group can be"
-        " made ([Errno 13] Permission denied: '/x/1'); allow the scheduler's user to create control groups, or set"
+        " created ([Errno 13] Permission denied: '/x/1'); allow the scheduler's user to create control groups, or set"
         " heron.executor.control_groups to false if no limits are wanted"
     )
     shown = heron("status", "local", "wordy").out
@@ -192,7 +192,7 @@ def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopo
 def test_the_phases_of_a_start_are_shown(heron: Heron, wordy: FakeTopology) -> None:
     wordy.answers["get_events"] = reply = events()
     refused = heron("events", "local", "wordy", "--start")
-    assert refused.code == 1 and "the topology master of 'wordy' does not know the phases" in refused.err
+    assert refused.code == 1 and "the topology master of 'wordy' has no record of the phases" in refused.err
     times = control_pb2.StartTimes(begun_at=1e9, packaged_at=1e9 + 1.5, launched_at=1e9 + 2)
     reply.start = start_of(times)
     shown = heron("events", "local", "wordy", "--start").out

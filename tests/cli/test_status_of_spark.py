@@ -50,7 +50,7 @@ def test_each_sink_has_its_rows_batches_time_and_lag() -> None:
         and "lag 2.5" in store
         and "2 in progress, 1 batch failed (see" in store
     )
-    assert pages == "its pages: http://127.0.0.1:4040"
+    assert pages == "Spark's pages: http://127.0.0.1:4040"
 
 
 def test_the_times_of_batches_have_a_median_and_a_99th_percentile() -> None:

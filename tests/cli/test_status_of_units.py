@@ -39,7 +39,8 @@ def test_a_line_says_what_waits_and_what_is_wrong() -> None:
     calm = {"units-published-rows": 12_000, "units-published-bytes": 2 << 20}
     [line] = lines(pipelines_of(reply(calm)).pipelines)
     assert line == (
-        "clicks: 12,000 rows of 2MB published since the submit; 0B wait; units 0 ready, 0 in progress, 0 to publish"
+        "clicks: 12,000 rows of 2MB published since the topology was submitted; 0B wait; units 0 ready, 0 in progress,"
+        " 0 to publish"
     )
     wrong = {"units-backlog-bytes": 1 << 20, "units-oldest-seconds": 61.0, "units-failed": 2, "units-bad-ranges": 1}
     [line] = lines(pipelines_of(reply(calm, wrong, {"units-backups": 1, "units-bad-bytes": 17})).pipelines)

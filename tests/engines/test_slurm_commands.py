@@ -105,7 +105,7 @@ def test_a_scheduler_is_started_again_and_adopts(hpc: Hpc) -> None:
     finally:
         submit.kill()
     assert submit.returncode == 130 and "nobody replaces" in err, (out, err)
-    assert "The scheduler does not run" in hpc.run("status", "hpc", "fish")
+    assert "The scheduler is not running" in hpc.run("status", "hpc", "fish")
     gone = "the scheduler of 'fish' is not running; start it: heron scheduler start hpc fish"
     assert gone in hpc.run("list", "hpc") and "nobody replaces" in hpc.run("doctor", "hpc", "fish", code=1)
     for change in (("restart", "hpc", "fish", "1"), ("deactivate", "hpc", "fish")):

@@ -369,7 +369,7 @@ def test_a_check_says_why_bytes_could_not_be_compared(
     assert f"{size}B of files that are no longer where they were last seen" in said()
     log_of(tmp_path).write_text(text)
     rebuild(ledger, "lines", table)
-    assert "(the files are gone, or no keeper has scanned since the ledger was made)" in said()
+    assert "(the files are gone, or no scan has run since the ledger was created)" in said()
     assert check(ledger, "lines", table).bytes_unseen == size
 
 

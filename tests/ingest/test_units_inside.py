@@ -209,7 +209,7 @@ def test_two_sites_share_the_work_one_dies_and_comes_back(
     with pytest.raises(Failure, match="its sites are east, west"):
         set_site("lines", "north", "down", ledger, False)
     set_site("lines", "east", "down", ledger, False)
-    assert "1 unit freed for others" in capsys.readouterr().out
+    assert "1 unit freed for other sites" in capsys.readouterr().out
     settle(west, ledger, size)
     list_pipelines(ledger, False)
     assert "sites east (down), west" in capsys.readouterr().out
@@ -367,7 +367,7 @@ def test_the_list_tells_of_a_pipeline_that_is_gone(
     said = capsys.readouterr().out
     assert said.startswith("lines  ledger sqlite  1 file, ")
     assert re.search(r"0 workers, 0 keepers, [23] units, p50 \S+, p99 \S+, ", said), said
-    assert "11B of unfinished last lines wait for their end" in said
+    assert "11B of unfinished last lines are not processed yet" in said
     show_pipeline("lines", options["ledger"], as_json=False)
     assert capsys.readouterr().out.startswith("lines  ledger sqlite  generation 1\n")
 

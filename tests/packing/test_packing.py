@@ -217,7 +217,7 @@ def test_balanced_is_the_default_and_deals_as_round_robin_where_both_are_even() 
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"topology__stmgrs": 4}, "asks for 4 containers but has only 3 instances"),
+    ({"topology__stmgrs": 4}, "requests 4 containers but has only 3 instances"),
     ({"topology__stmgrs": 0}, "'topology.stmgrs' is 0"),
     ({RAM_MAP: "a:5GB", RAM_LIMIT: "4GB"}, "instance 0 of component 'a' needs 5GB ram"),
     ({RAM_MAP: "aa:5GB"}, "names the component 'aa', which .*did you mean 'a'"),
@@ -292,7 +292,7 @@ def test_without_sizes_the_settings_hold() -> None:
     assert not asks(pack(topology, SETTINGS))
     assert room_text(found, "slurm") == (
         "slurm must provide 2 containers: container 0 with 0.5 cores and 512MB of memory, container 1 with 1.65 cores"
-        " and 330MB of memory; 2.15 cores and 842MB of memory in all"
+        " and 330MB of memory; 2.15 cores and 842MB of memory in total"
     )
 
 
@@ -318,7 +318,7 @@ def test_disk_is_requested_where_the_topology_asks_for_it() -> None:
     found = requests(topology_with(component_diskmap="count:1GB"))
     assert found[0].disk_bytes == 0
     assert found[1].disk_bytes == round((2 * GB + 10 * MB) * 1.1)
-    assert room_text(found, "slurm").endswith("842MB of memory and 2.2GB of disk in all"), room_text(found, "slurm")
+    assert room_text(found, "slurm").endswith("842MB of memory and 2.2GB of disk in total"), room_text(found, "slurm")
 
 
 def test_a_container_gets_what_is_requested_for_it() -> None:

@@ -214,7 +214,7 @@ def test_limits_hold_after_repacking(
 def test_too_many_containers_are_refused() -> None:
     for algorithm in FIXED:
         old = pack(chain({"a": 3}), conf(algorithm))
-        with pytest.raises(TopologyError, match="asks for 4 containers but has only 3"):
+        with pytest.raises(TopologyError, match="requests 4 containers but has only 3"):
             repack(old, chain({"a": 3}), conf(algorithm), 4)
     old = pack(chain({"a": 3}), conf("first_fit_decreasing"))
     with pytest.raises(ConfigError, match="omit the number"):

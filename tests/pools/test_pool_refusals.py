@@ -132,7 +132,7 @@ def test_a_pool_in_which_jobs_should_run_is_neither_deleted_nor_made_too_small_n
     submitted(state, tmp_path, "small", this_host(), program=SLOT, engine="local")
     state.create(paths.scheduler("small"), plan_pb2.SchedulerLocation(topology="small").SerializeToString())
     store = make_job(state, given={"parallelism": {"work": 7}, "place": {"pool": "small"}})
-    with pytest.raises(ClusterError, match=r"pool 'small' is set for job 'Day'; stop each .* heron job stop local Day"):
+    with pytest.raises(ClusterError, match=r"pool 'small' is used by job 'Day'; stop each .* heron job stop local Day"):
         verbs.delete(Target("local"), "small", Common())
     with pytest.raises(RequestError, match="1 slot is too few for pool 'small': job 'Day' would be stopped"):
         verbs.resize(Target("local"), "small", 1, Common())
@@ -183,7 +183,7 @@ def test_a_task_that_is_larger_than_a_slot_is_told_the_largest_value_that_fits()
 def test_a_drain_names_the_slots_that_it_overloads() -> None:
     slots = [{"slot": 1, "load": 2.05}, {"slot": 2, "load": 0.0}, {"slot": 3, "load": 1.1}]
     assert verbs.overloaded(slots, "small") == (
-        "slot 1 is 205% full, slot 3 is 110% full; give pool 'small' another slot, or its jobs fewer tasks"
+        "slot 1 is 205% full, slot 3 is 110% full; add a slot to pool 'small', or reduce the tasks of its jobs"
     )
     assert verbs.overloaded(slots[1:2], "small") == ""
 

@@ -148,7 +148,7 @@ def test_an_outage_and_a_flood_of_refusals_pass(
     finished_exactly(heron, out, "a")
     object_server.set(refuse="AccessDenied", refuse_all=True)
     killed = heron("kill", "local", "counted").ok()
-    assert "unfinished checkpoints stay in the store" in killed.err
+    assert "unfinished checkpoints remain in the store" in killed.err
     assert "does not permit this request (403 AccessDenied)" in killed.err
 
 

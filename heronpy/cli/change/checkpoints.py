@@ -1,6 +1,6 @@
 """`heron checkpoints`: list, show, take, restore, verify and delete the checkpoints of a topology.
 
-Reading verbs work on folders and need no running topology. Changes to the checkpoints of a running topology go
+Read-only verbs work on folders and need no running topology. Changes to the checkpoints of a running topology go
 through its topology master, because only the topology master knows what is in progress.
 
 A file that another checkpoint needs is never deleted. The topology master deletes checkpoints of the current run; this
@@ -94,7 +94,7 @@ class View:
         return found_of(self.session, self.topology)
 
     def rows(self) -> list[Row]:
-        """Every complete checkpoint, newest first; records without files come last and are damaged."""
+        """Every complete checkpoint, newest first; records without files come last, marked as damaged."""
         records = {record.location: record for record in self.records()}
         used, rows = used_locations(self.session), []
         try:
@@ -126,7 +126,7 @@ class View:
         return rows
 
     def _passed(self, record: checkpoint_pb2.CheckpointRecord) -> bool:
-        """Whether a checkpoint whose files were not listed is intact: it was completed or retired after the listing."""
+        """Whether a checkpoint without listed files is intact: it was completed or retired after the listing."""
         if catalogue.at_place(place_of(record.location)):
             return True
         with suppress(HeronError):
@@ -145,7 +145,7 @@ class View:
             cluster = self.session.target.cluster
             hint = suggestion(self.topology, self.session.names())
             raise exits.Failure(
-                f"cluster {cluster} has no topology '{self.topology}' and no checkpoint of one{hint}", exits.NOT_FOUND
+                f"cluster {cluster} has no topology '{self.topology}' and no checkpoints of it{hint}", exits.NOT_FOUND
             )
 
 
@@ -176,7 +176,7 @@ def _row_of_record(record: checkpoint_pb2.CheckpointRecord) -> Row:
 
 
 def older(view: View, age_s: float) -> list[Found]:
-    """Checkpoints at least this old; with 0, all checkpoints, even those whose age cannot be read."""
+    """Checkpoints at least this old; for 0, all checkpoints, even those whose age cannot be read."""
     limit = time.time() - age_s
     return [
         found for found in view.found if age_s == 0 or (found.metadata is not None and found.metadata.taken_at <= limit)
@@ -184,9 +184,9 @@ def older(view: View, age_s: float) -> list[Found]:
 
 
 def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Found], list[tuple[Found, str]]]:
-    """Delete checkpoints; return the deleted checkpoints, and the kept checkpoints with the reason.
+    """Delete checkpoints; return the deleted ones, and the kept ones with the reasons.
 
-    A checkpoint in use is a Failure if `refuse` is true; otherwise it is kept.
+    If `refuse` is true, a checkpoint in use raises a Failure; otherwise it is kept.
     """
     deleted: list[Found] = []
     kept: list[tuple[Found, str]] = []
@@ -270,7 +270,7 @@ def _stateful(session: Session, topology: str) -> HasSettings:
 
 
 def restore(target: Target, topology: str, checkpoint: int | None, timeout_s: float, common: Common) -> None:
-    """Rewind a running topology."""
+    """Rewind a running topology to a checkpoint."""
     session = Session(target, common)
     _stateful(session, topology)
     say(rewind(session, topology, checkpoint or 0, timeout_s))
@@ -279,7 +279,7 @@ def restore(target: Target, topology: str, checkpoint: int | None, timeout_s: fl
 def delete(
     target: Target, topology: str, checkpoint: str | None, older_than: float | None, as_json: bool, common: Common
 ) -> None:
-    """Delete one checkpoint, all checkpoints older than a time, or all checkpoints; checkpoints in use are kept."""
+    """Delete one checkpoint, all checkpoints above an age, or all checkpoints; checkpoints in use are kept."""
     session = Session(target, common)
     # A concurrent submit --restore of the same name must not choose a checkpoint that is being deleted.
     with session.operation(topology):
@@ -381,5 +381,5 @@ def _from_source(session: Session, source: str | Place, checkpoint: str | None) 
     if checkpoint is None:
         return listed
     if not (checkpoint.isascii() and checkpoint.isdigit()):
-        raise exits.Failure(f"'{checkpoint}' is not a checkpoint id, which is a number", exits.USAGE)
+        raise exits.Failure(f"'{checkpoint}' is not a checkpoint id; an id is a number", exits.USAGE)
     return [by_id(listed, int(checkpoint), str(source))]

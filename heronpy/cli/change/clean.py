@@ -20,7 +20,7 @@ def clean(
     if not dry_run:
         skipped = [one for one in found if not cleaning.remove(session, one)]
         for one in skipped:
-            warning(f"{one.folder} is kept: topology '{one.topology}' runs again, or another command is using it")
+            warning(f"{one.folder} is kept: topology '{one.topology}' is running again, or another command is using it")
         found = [one for one in found if one not in skipped]
     if as_json:
         rows = [
@@ -31,6 +31,6 @@ def clean(
         print_json({"removed": not dry_run, "folders": rows})
         return
     for one in found:
-        say(f"{one.folder}  {format_bytes(one.bytes)}, written {format_duration(now - one.written_at)} ago")
+        say(f"{one.folder}  {format_bytes(one.bytes)}, last written {format_duration(now - one.written_at)} ago")
     total = f"{counted(len(found), 'working folder')}, {format_bytes(sum(one.bytes for one in found))}"
     say(f"{'Would remove' if dry_run else 'Removed'} {total}")

@@ -32,7 +32,7 @@ from heronpy.proto import control_pb2
 
 
 def check(target: Target, no_container: bool, as_json: bool, common: Common) -> None:
-    """Print each requirement as it is tested; exits with code 1 if one is not met. Skipped tests are not failures."""
+    """Print each requirement as it is tested; exit with code 1 if one is not met. Skipped tests are not failures."""
     session = Session(target, common)
     session.check_cluster()
     found = []
@@ -95,7 +95,10 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
 
 
 def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> None:
-    """Print the avoided hosts, or lift one. Raises a Failure if a scheduler does not answer or none avoids `lift`."""
+    """Print the avoided hosts, or let schedulers use the host `lift` again.
+
+    Raises a Failure if a scheduler does not answer or none avoids `lift`.
+    """
     session = Session(target, common, warn=warning)
     names = [one.topology for one in session.topologies() if session.engine_of(one.topology)]
     failed, avoided, lifted = False, list[dict[str, Any]](), list[str]()
@@ -134,7 +137,7 @@ def _how_long(one: dict[str, Any]) -> str:
 
 
 def access(target: Target, install: bool, common: Common) -> None:
-    """Print this host's access, or install the access that another host has printed."""
+    """Print the access data of this host, or install the access data that another host has printed."""
     Records(target, common).check_cluster()
     cluster = target.cluster
     if not install:
@@ -150,7 +153,7 @@ def access(target: Target, install: bool, common: Common) -> None:
     if len(text) > BROUGHT_MAX_BYTES:
         raise exits.Failure(f"the input is larger than {BROUGHT_MAX_BYTES >> 20} MB", exits.USAGE)
     count = bring(cluster, text)
-    say(f"Wrote the key of your commands, and {counted(count, 'control endpoint')}, to {folder_of(cluster)}")
+    say(f"Wrote your command key, and {counted(count, 'control endpoint')}, to {folder_of(cluster)}")
     say(f"  next: {command('heron', 'list', cluster)}")
 
 
@@ -179,12 +182,12 @@ def init(name: str, engine: str, config_path: str | None) -> None:
     if absolute(os.environ.get("HERON_CONF") or "/") != base:
         config = ClientConfig(name)
         config.set("config-path", str(base))
-        say(f"  remembered in {config.path}: config-path")
+        say(f"  stored in {config.path}: config-path")
     say(f"  next: {command('heron', 'cluster', 'check', name)}")
 
 
 def _write(folder: Path, values: dict[str, dict[str, SettingValue]], notes: dict[str, list[str]]) -> None:
-    """Write all rooms into a hidden folder, and then rename it, so that an incomplete cluster is never found."""
+    """Write all rooms into a hidden folder, then rename the folder, so that an incomplete cluster is never found."""
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folders(draft)
     host = socket.gethostname()

@@ -26,8 +26,8 @@ LINE_BYTES_MAX: Final = 1 << 20
 
 
 def explain(target: Target, job: str, record: Path | None, as_json: bool, common: Common) -> None:
-    """Print the newest evidence and decision for each component; with `record`, write the scaler's inputs of the
-    last day into a file.
+    """Print the newest evidence and decision for each component; with `record`, also write the scaler's
+    inputs from the last day to a file.
     """
     session, store = opened(target, common)
     if record is not None:
@@ -43,7 +43,7 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
         return
     if found["at"] is None:
         say(
-            f"job {job}: the scaler has not evaluated it yet; it evaluates only jobs with scale.max or"
+            f"the scaler has not evaluated job {job} yet; the scaler evaluates only jobs with scale.max or"
             " slo.lag_s that are IN_SYNC"
         )
         return
@@ -54,8 +54,8 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
     if not found["components"]:
         say("  the topology did not answer, so nothing is scaled")
     for name, one in found["components"].items():
-        limits = "" if one["high"] is None else f" of {one['low']} to {one['high']}"
-        waits = "" if one["waits"] is None else f", {one['waits']:,.0f} wait"
+        limits = "" if one["high"] is None else f" (limits: {one['low']} to {one['high']})"
+        waits = "" if one["waits"] is None else f", {one['waits']:,.0f} waiting"
         needed = one["needed"] or 0
         needs = f"; {counted(needed, 'task')} {'is' if needed == 1 else 'are'} needed" if needed else ""
         say(f"{name}  {counted(one['tasks'], 'task')}{limits}{figures_text(one)}{waits}{needs}")
@@ -68,14 +68,14 @@ def explain(target: Target, job: str, record: Path | None, as_json: bool, common
 
 
 def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
-    """Print the share of the time in which a job kept its promise, and when it broke the promise."""
+    """Print for what share of the time a job kept its promise, and when it broke the promise."""
     session, store = opened(target, common)
     found = report.promise(store, target.cluster, job, time.time())
     if as_json:
         print_json(found)
         return
     if not found["lag_s"]:
-        say(f"job {job} has no promise; give it one: heron job set {target} {job} slo.lag_s=5")
+        say(f"job {job} has no promise; to set one: heron job set {target} {job} slo.lag_s=5")
         return
     say(f"job {job} promises a lag of at most {format_duration(found['lag_s'])}")
     for one in [found["all"], *found["windows"]]:
@@ -84,7 +84,7 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
         say(f"  {what}: {kept}, measured for {format_duration(one['measured_s'])}")
     if not found["windows"]:
         say(
-            f"  the scaler{_scaler_at(session)} has the measurements of the last hour, day and fortnight;"
+            f"  the scaler{_scaler_at(session)} has the measurements from the last hour, day and fortnight;"
             " run this command there"
         )
     for begin, end in found["broken"]:
@@ -109,7 +109,7 @@ def replay(file: BinaryIO, as_json: bool) -> None:
 
 
 def _write(path: Path, minutes: Iterator[bytes]) -> int:
-    """Write minutes into a new file, one per line; returns their number."""
+    """Write minutes to a new file, one per line; return the number of minutes."""
     try:
         with open(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
             count = 0

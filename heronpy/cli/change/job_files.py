@@ -31,9 +31,9 @@ _DEFAULTS: Final = {
 def apply(
     target: Target, file: BinaryIO, layer: str, dry_run: bool, why: str, detach: bool, timeout_s: float, common: Common
 ) -> None:
-    """Replace a layer of jobs by the content of a file; if the file is invalid, change nothing.
+    """Replace a layer of jobs with the content of a file; if the file is invalid, change nothing.
 
-    If another user changes a key during the write, this is an error that lists the jobs written so far.
+    If another user changes a key during the write, raises an error that lists the jobs written so far.
     """
     check_by_hand(layer)
     session, store = jobs.opened(target, common)
@@ -58,8 +58,8 @@ def apply(
             what = f"written: {', '.join(changed)}; " if changed else "nothing was written; "
             raise ClusterError(f"{file.name}: job '{job}': {error}; {what}not applied: {left}") from None
         lines = _lines(change)
-        version = "file and layer differ; nothing is written" if dry_run else f"{layer} v{view.versions[layer]}"
-        say(f"job {job}: {version if lines else 'nothing differs'}")
+        version = "file and layer differ; nothing was written" if dry_run else f"{layer} v{view.versions[layer]}"
+        say(f"job {job}: {version if lines else 'no differences'}")
         for line in lines:
             say(f"  {line}")
         changed += [job] if lines else []
@@ -86,7 +86,7 @@ def schema(as_json: bool) -> None:
 
 
 def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
-    """The keys of each job in a file; RequestError when the file is invalid."""
+    """The keys of each job in a file; raises RequestError if the file is invalid."""
     content = file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise RequestError(f"{file.name} is larger than {format_bytes(FILE_BYTES_MAX)}; split the file")
@@ -99,7 +99,7 @@ def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
             raise RequestError(f"{file.name}: job '{job:.200}' has two documents; merge them")
         documents[job] = given
     if not documents:
-        raise RequestError(f"{file.name} contains no document; write job: NAME, and the keys of its layer below")
+        raise RequestError(f"{file.name} contains no document; write job: NAME, and below that the keys of the layer")
     return documents
 
 
@@ -126,7 +126,7 @@ def _parsed(content: bytes, name: str) -> list[Any]:
 
 
 def _once(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict of these keys and values; ConfigError for a duplicate key."""
+    """A dict of these keys and values; raises ConfigError for a duplicate key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))

@@ -63,12 +63,12 @@ VALUE_CHARS_MAX: Final = 60
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
-    """The session of a cluster, and the store of its jobs."""
+    """The session with a cluster, and the store of the cluster's jobs."""
     session = Session(target, common)
     try:
         read_base(session.conf_dirs(), target.cluster)
     except ConfigError as error:
-        warning(f"layer base stays as it was: {error}")
+        warning(f"layer base is unchanged: {error}")
     return session, store_of(session)
 
 
@@ -78,7 +78,7 @@ def writer() -> str:
 
 
 def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
-    """Write keys of a layer."""
+    """Set keys of a layer."""
     leaves: dict[Path, Any] = {}
     for path, value in map(_parsed, words):
         if path in leaves:
@@ -103,7 +103,7 @@ def revert(layer: str, to: int | None, why: str, **flags: Any) -> None:
         ran = running.versions.get(layer, 0) if running is not None and running.failure else 0
         back = to or (ran if 0 < ran < seen else seen - 1)
         if back not in (to, seen - 1):
-            say(f"job {job}: {layer} v{back} ran last and is restored")
+            say(f"job {job}: {layer} v{back} was the last version that ran, and is restored")
         return store.revert(job, layer, back, seen, writer(), why)
 
     _change(reverted, layer, **flags)
@@ -155,7 +155,7 @@ def delete(target: Target, job: str, common: Common) -> None:
     _, store = opened(target, common)
     store.delete(job, f": heron job stop {target} {job}")
     remove_history(minutes_of(target.cluster, job))  # a scaler that acts removes its own
-    say(f"job {job} is deleted; its checkpoints and logs stay")
+    say(f"job {job} is deleted; its checkpoints and logs are kept")
 
 
 def release(target: Target, job: str, detach: bool, timeout_s: float, common: Common) -> None:
@@ -164,7 +164,7 @@ def release(target: Target, job: str, detach: bool, timeout_s: float, common: Co
     if not store.release(job):
         running = store.running(job)[0]
         room = why_less(running) if running is not None else ""
-        say(f"job {job} is {f'waiting for room: {room}' if room else 'not waiting for anything'}; nothing changed")
+        say(f"job {job} is {f'waiting for capacity: {room}' if room else 'not waiting for anything'}; nothing changed")
         return
     say(f"job {job} is released")
     ensure_manager(session)
@@ -232,7 +232,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool, targ
         if store.get(job).document.run == "stopped":
             return False, "the manager has not seen the change yet"
         if allotted.fits_since is None:
-            raise ClusterError(f"job '{job}' is {state}: {less}; the job starts when there is room")
+            raise ClusterError(f"job '{job}' is {state}: {less}; the job starts when there is capacity")
         return False, less
     if not proved and isinstance(running.plan.step, Prove):
         return True, "started"
@@ -258,7 +258,7 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
 
 
 def _as_it_lives(session: Session, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the job, without figures if its topology has died and the manager has not noticed this yet."""
+    """The job; without figures if its topology has died and the manager has not noticed this yet."""
     if not found["started"] or found["state"] != "IN_SYNC":
         return found
     with suppress(HeronError):  # unknown
@@ -272,11 +272,11 @@ def _as_it_lives(session: Session, found: dict[str, Any]) -> dict[str, Any]:
 def _warn_without_manager(session: Session) -> None:
     if acting_of(session.state) is None:
         start = f"heron manager start {session.target}"
-        warn(f"no manager runs, so changes of jobs have no effect; start a manager: {start}")
+        warn(f"no manager runs, so changes to jobs have no effect; start a manager: {start}")
 
 
 def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, common: Common) -> None:
-    """Print the intended and actual state of a job; with `watch`, also changes until Ctrl-C."""
+    """Print the intended and actual state of a job; with `watch`, also print changes until Ctrl-C."""
     session, store = opened(target, common)
     before: Any = None
     while True:
@@ -297,7 +297,7 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
 
 
 def unset_text(keys: Collection[str], target: Target, job: str) -> str:
-    """Return the command that undoes the keys that are not in effect; "" for none or too many."""
+    """Return the command that undoes the keys that are not in effect; "" if there are none or too many."""
     return f"undo the change: heron job unset {target} {job} {' '.join(keys)}" if 0 < len(keys) <= UNSET_MAX else ""
 
 
@@ -336,9 +336,9 @@ def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> 
 
 
 def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
-    """The last changes, ends of temporary changes, and decisions, by time.
+    """The latest changes, expiries of temporary changes, and decisions, in order of time.
 
-    A decision that is the reason of a change is left out, and a repeated decision is printed once.
+    A decision that is the reason for a change is left out, and a repeated decision is printed once.
     """
     changes = found["changes"]
     lines = [(one["stamp"]["at"], _change_text(one)) for one in changes[-CHANGES_SHOWN:]]
@@ -357,7 +357,7 @@ def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
 
 
 def _change_text(change: Mapping[str, Any]) -> str:
-    """`oncall v2, ann: parallelism.work: 3 -> 4 until 21:30  backfill`"""
+    """Return a change as one line, such as `oncall v2, ann: parallelism.work: 3 -> 4 until 21:30  backfill`."""
     stamp = change["stamp"]
     old = {tuple(one["path"]): one for one in change["before"] if not _has_ended(one, stamp["at"])}
     new = {tuple(one["path"]): one for one in change["after"]}
@@ -371,7 +371,7 @@ def _change_text(change: Mapping[str, Any]) -> str:
 
 
 def _ends(changes: Iterable[Mapping[str, Any]], now: float) -> list[tuple[float, str]]:
-    """Return the ends of temporary values, except of values that a change replaced before their end."""
+    """Return when temporary values expired, except values that a change replaced before they expired."""
     open_ends: dict[tuple[str, ...], tuple[float, str]] = {}
     ends = []
     for change in changes:
@@ -406,7 +406,7 @@ def _shown(entry: Mapping[str, Any] | None) -> str:
 
 
 def figures_text(one: Mapping[str, Any]) -> str:
-    """`, input 2,310/s, one task 902/s, busy 0.85`"""
+    """Return the known figures, such as `, input 2,310/s, one task 902/s, busy 0.85`."""
     rates = [("input", one.get("arrives_per_s")), ("one task", one.get("each_per_s"))]
     texts = [f"{what} {rate_text(rate)}" for what, rate in rates if rate is not None]
     texts += [f"busy {one['busy']:.2f}"] if one.get("busy") is not None else []
@@ -460,7 +460,7 @@ def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
 
 
 def _unit(session: Session, properties: Iterable[str]) -> str:
-    """The systemd template of units that run the processes of the manager in the foreground."""
+    """The systemd template for units that run the manager's processes in the foreground."""
     name = f"heron-manager-{session.target.cluster}"
     given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
     given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}
@@ -515,7 +515,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
     if (one := now[SYNCER]) is not None:
         say(f"The manager on this host has ended; another manager is active{where_of(one)}")
         return
-    say("The manager has ended; topologies keep running, but changes of jobs have no effect")
+    say("The manager has ended; topologies keep running, but changes to jobs have no effect")
 
 
 def manager_status(target: Target, as_json: bool, common: Common) -> None:
@@ -531,7 +531,7 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
         elif one is None:
             say(f"no {part} is active; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
-            say(f"The {part} is active{where_of(one)} since {moment(one.since)}")
+            say(f"The {part} has been active{where_of(one)} since {moment(one.since)}")
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
 
 
@@ -540,7 +540,7 @@ def _is_here(acting: Acting) -> bool:
 
 
 def where_of(acting: Acting) -> str:
-    """Where a process of a manager runs: ` as process 5`, ` as process 5 of host n1`."""
+    """Where a process of a manager runs: ` as process 5`, ` as process 5 on host n1`."""
     host = Host.from_text(acting.host)
-    elsewhere = f" of host {host.name}" if host is not None else " of another host"
+    elsewhere = f" on host {host.name}" if host is not None else " on another host"
     return f" as process {acting.pid}" + ("" if _is_here(acting) else elsewhere)

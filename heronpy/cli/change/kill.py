@@ -1,4 +1,4 @@
-"""`heron kill`: stop a topology and remove it; its logs and checkpoints stay."""
+"""`heron kill`: stop a topology and remove it; its logs and checkpoints are kept."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from heronpy.common.units import counted
 
 
 def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as_json: bool, common: Common) -> None:
-    """Stop a topology, remove it, and print what stays."""
+    """Stop a topology, remove it, and print where its logs and checkpoints are kept."""
     session = Session(target, common, lenient=True, warn=warning)
     session.refuse_job(topology, f"stop {target} {topology}")
     record, outcome, newest = remove(session, topology, timeout_s, force=force, waits=warn)
     if outcome.unswept:
-        warning(f"files of unfinished checkpoints stay in the store: {outcome.unswept}")
+        warning(f"files of unfinished checkpoints remain in the store: {outcome.unswept}")
     if outcome.replica_lacks:
         warning(outcome.replica_lacks)
     if outcome.may_run:
@@ -48,7 +48,7 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
         killed = f"{outcome.processes_killed} remaining processes{ended}"
         say(f"The scheduler of '{topology}' was not running; stopped {killed}")
     say(f"Successfully killed topology '{topology}'")
-    where = f" of host {outcome.unseen_host}" if outcome.unseen_host else ""
+    where = f" on host {outcome.unseen_host}" if outcome.unseen_host else ""
     if outcome.files_on:
         say(
             "  if a container was killed before it cleaned up, its folder remains on its host"

@@ -1,4 +1,4 @@
-"""`heron activate`, `deactivate`, `restart`, `drain` and `drill`: each waits for its effect and reports it."""
+"""`heron activate`, `deactivate`, `restart`, `drain` and `drill`: each verb waits for its effect and reports it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2
 
 
 def set_state(target: Target, topology: str, active: bool, timeout_s: float, common: Common) -> None:
-    """Activate or pause all spouts; returns when all have done so."""
+    """Activate or pause all spouts, and wait until all have done so."""
     session = Session(target, common)
     session.refuse_job(topology, f"set {target} {topology} run={'running' if active else 'paused'}")
     session.ask(topology, control_pb2.SetState(active=active), timeout_s)

@@ -32,7 +32,7 @@ SLOT_RAM_MIN: Final = 256 * MB
 
 
 def _jobs(names: list[str]) -> str:
-    """`jobs 'Day', 'Night'`"""
+    """Return the jobs as text, such as `jobs 'Day', 'Night'`."""
     more = f" and {len(names) - JOBS_SHOWN} more" if len(names) > JOBS_SHOWN else ""
     return f"job{'s' if names[1:] else ''} {', '.join(map(repr, names[:JOBS_SHOWN]))}{more}"
 
@@ -69,7 +69,7 @@ def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
     say(
         f"pool {pool}: {counted(found['slots_wanted'], 'slot')} of {size['cpu']:g} cores and"
         f" {format_bytes(size['ram_bytes'])}"
-        f"{'' if found['scheduler'] else '; its scheduler does not run, but the slots keep running'}"
+        f"{'' if found['scheduler'] else '; its scheduler is not running, but the slots keep running'}"
     )
     print_table(
         ["slot", "state", "host", "shards", "containers", "load"],
@@ -88,7 +88,7 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
     if stopped := allotting_of(session, Store(session.state)).stopped_by(pool, smaller):
         few = f"{counted(slots, 'slot')} {'is' if slots == 1 else 'are'} too few for pool '{pool}'"
         raise RequestError(
-            f"{few}: {_jobs(stopped)} would be stopped; give it more slots, or first give the jobs fewer tasks or stop"
+            f"{few}: {_jobs(stopped)} would be stopped; choose more slots, or first give the jobs fewer tasks or stop"
             f" them: heron job stop {target} {stopped[0]}"
         )
     pools.resize(session, pool, slots)
@@ -132,7 +132,7 @@ def overloaded(slots: Iterable[Mapping[str, Any]], pool: str) -> str:
     some = ", ".join(full[:SLOTS_SHOWN]) + (
         f" and {len(full) - SLOTS_SHOWN} more are overloaded" * (len(full) > SLOTS_SHOWN)
     )
-    return f"{some}; give pool '{pool}' another slot, or its jobs fewer tasks" if full else ""
+    return f"{some}; add a slot to pool '{pool}', or reduce the tasks of its jobs" if full else ""
 
 
 def delete(target: Target, pool: str, common: Common) -> None:
@@ -143,7 +143,7 @@ def delete(target: Target, pool: str, common: Common) -> None:
     left = jobs_of(Store(session.state), pool)
     if left and (known is None or not known.members):  # topologies in it are refused below
         raise ClusterError(
-            f"pool '{pool}' is set for {_jobs(left)}; stop each of them first: heron job stop {target} {left[0]};"
+            f"pool '{pool}' is used by {_jobs(left)}; stop each of them first: heron job stop {target} {left[0]};"
             f" or move it: heron job set {target} {left[0]} place.pool=OTHER"
         )
     pools.delete(session, pool, waits=say)

@@ -1,4 +1,4 @@
-"""`heron stop`: ends a topology gracefully, drained or with a savepoint, and reports the outcome."""
+"""`heron stop`: end a topology gracefully, drained or with a savepoint, and report the outcome."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class TopologyName(click.ParamType):  # type: ignore[type-arg]
 
 
 class RunName(TopologyName):
-    """A topology's name, or that of one of its batch runs, such as visits/3."""
+    """The name of a topology, or of one of its batch runs, such as visits/3."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         super().convert(str(value).partition("/")[0], param, ctx)
@@ -94,10 +94,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 def common_flags(function: F) -> F:
     """--config-path, --config-property and --verbose, collected into one `common` argument."""
 
-    @click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
+    @click.option("--config-path", metavar="DIR", help="Folder with the settings files <cluster>/<room>.yaml.")
     @click.option("--config-property", metavar="K=V", multiple=True, help="Override one setting; may be repeated.",
                   shell_complete=complete.settings)  # fmt: skip
-    @click.option("--verbose", is_flag=True, help="Print more details; show heron's own traceback when it fails.")
+    @click.option("--verbose", is_flag=True, help="Print more details; show heron's traceback when heron itself fails.")
     @functools.wraps(function)
     def collect(
         *args: Any, config_path: str | None, config_property: tuple[str, ...], verbose: bool, **kwargs: Any
@@ -108,7 +108,7 @@ def common_flags(function: F) -> F:
 
 
 def timeout_flag(default: float | None, meaning: str) -> Callable[[F], F]:
-    """--timeout S, as `timeout_s`; shows its default when it has one."""
+    """--timeout S, as `timeout_s`; the help shows the default, if there is one."""
     return click.option(
         "--timeout",
         "timeout_s",
@@ -142,8 +142,10 @@ def verb(
     common: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command of a group or of `heron` itself. Cluster and topology come before its own arguments and flags, --json
-    and the common flags after them."""
+    """Decorator for a command of a group, or of `heron` itself.
+
+    The cluster and the topology come before the command's own parameters, --json and the common flags after them.
+    """
 
     def declare(function: Callable[..., Any]) -> click.Command:
         own = function.__dict__.pop("__click_params__", [])
@@ -186,7 +188,7 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def cluster_flag(meaning: str) -> Callable[[F], F]:
-    """--cluster CLUSTER, as `target`, for verbs that otherwise make their own cluster."""
+    """--cluster CLUSTER, as `target`, for verbs that otherwise create a temporary cluster."""
     return click.option(
         "--cluster", "target", type=TargetType(), metavar="CLUSTER", help=meaning, shell_complete=complete.clusters
     )

@@ -1,7 +1,7 @@
 """Shell completion: offers existing names that can be read without delay.
 
 Every function takes click's arguments: (context, parameter, start of the word). Completion must never
-print an error into the user's prompt, so an error means that nothing is offered. Each function imports only
+print an error into the user's prompt, so after an error nothing is offered. Each function imports only
 what it needs, and only when it is called, because the shell waits.
 """
 

@@ -91,7 +91,7 @@ def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
 
 
 def _line_end(one: BadRange, logs: str) -> int:
-    """Return the end of the range's last line; its bytes after the range are in the next range, but in no row."""
+    """Return where the range's last line ends. If that is after the range, the next range starts inside the line."""
     span = one.span
     for site, path in one.places:
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, one.head, path)
@@ -102,7 +102,6 @@ def _line_end(one: BadRange, logs: str) -> int:
 
 
 def _place(one: BadRange, logs: str) -> str:
-    """The places of the file, as text."""
     found, seen = _places_of(one, logs)
     if found is None and not seen:
         return f"was {one.key}; the file is gone, or no keeper has scanned since the ledger was rebuilt"

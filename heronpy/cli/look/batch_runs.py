@@ -42,7 +42,7 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
 
 
 def print_progress(found: Progress) -> None:
-    """Print the input of the run, its stages, and why it failed."""
+    """Print the run's input and stages, and why the run failed, if it did."""
     began = f", which reads {found.boundary}" if found.boundary else ""
     say(f"Batch run {clean(found.run)} is {found.state}{clean(began)}")
     print_units(table_of(found))
@@ -59,7 +59,7 @@ def print_units(found: Table) -> None:
 
 
 def show_stages(target: Target, topology: str, as_json: bool, common: Common) -> None:
-    """Print the stages of a topology that runs, or of its newest batch run."""
+    """Print the stages of a running topology, or of a topology's newest batch run."""
     session = Session(target, common)
     running = session.record(topology) is not None
     found = session.topology(topology) if running else None
@@ -77,7 +77,7 @@ def print_stages(topology: topology_pb2.Topology, stages: tuple[Stage, ...], as_
     if as_json:
         print_json({"topology": topology.name, "stages": msgspec.to_builtins(stages)})
         return
-    say(f"Topology '{clean(topology.name)}' as a batch has these stages, which run one after the other")
+    say(f"As a batch run, topology '{clean(topology.name)}' has these stages, which run one after the other")
     rows = [
         (
             f"{one.number} {clean(', '.join(one.components))}",
@@ -88,7 +88,7 @@ def print_stages(topology: topology_pb2.Topology, stages: tuple[Stage, ...], as_
         )
         for one in stages
     ]
-    print_table(("stage", "a unit has", "reads", "sinks", "backups"), rows)
+    print_table(("stage", "unit contains", "reads", "sinks", "backups"), rows)
 
 
 def _exchange(one: Exchange) -> str:

@@ -54,7 +54,7 @@ def _records(session: Session, record: ExecutionState) -> RunRecords:
 
 
 def failed(records: RunRecords) -> list[dict[str, Any]]:
-    """The failed batches whose rows are kept, oldest first by sink; `folder` and `stem` name their records."""
+    """The failed batches whose rows are kept, by sink, oldest first; `folder` and `stem` name the batches' records."""
     found = []
     for safe in records.components():
         folder = records.folder(safe)

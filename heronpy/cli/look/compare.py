@@ -39,7 +39,7 @@ class _Side(Struct):
 
 
 def show_comparison(first: str, second: str, target: Target | None, as_json: bool, common: Common) -> None:
-    """Print the differences; exit code 1 if rows differ."""
+    """Print the differences; exit with code 1 if rows differ."""
     session = cache(partial(_session, target, common))
     # Find both results before checking the state of either.
     runs = [(name, _found(session, name)) for name in (first, second)]
@@ -63,7 +63,7 @@ def _session(target: Target | None, common: Common) -> Session:
 
 
 def _found(session: Callable[[], Session], name: str) -> PastRun | None:
-    """The run of this name; None for a folder."""
+    """The batch run with this name; None if the name is a folder."""
     if _RUN.fullmatch(name) is not None:
         return find_run(session(), name)
     if not Path(name).is_dir():
@@ -98,7 +98,7 @@ def _only_cluster(common: Common) -> Target:
 
 
 def _used(session: Session, run: PastRun) -> Used:
-    """The resources of all known submits of a run."""
+    """The resources of a run: CPU time summed over all known submits, and the largest memory of one submit."""
     assert run.batch is not None, "only batch runs are compared"
     all_used = [used_by(kept) for kept in submits_of(session, run.batch)]
     cpu = [one.cpu_s for one in all_used if one.cpu_s is not None]
@@ -130,8 +130,8 @@ def _print(sides: list[_Side], found: list[Compared]) -> None:
             say(f"{sink}equal: {counted(one.first, 'row')}")
             continue
         names = [clean(side.name) for side in sides]
-        say(f"{sink}different: of {counted(one.first, 'row')} {one.only_first:,} are only in {names[0]}, of"
-            f" {counted(one.second, 'row')} {one.only_second:,} only in {names[1]}")  # fmt: skip
+        say(f"{sink}different: {one.only_first:,} of {counted(one.first, 'row')} only in {names[0]},"
+            f" {one.only_second:,} of {counted(one.second, 'row')} only in {names[1]}")  # fmt: skip
         for each in one.differences:
             sign, times = (
                 ("-", each.first - each.second) if each.first > each.second else ("+", each.second - each.first)

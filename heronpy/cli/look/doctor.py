@@ -49,8 +49,8 @@ def examine(
 ) -> None:
     """Print the diagnosis, repeatedly with `watch`. Exits with code 1 if any finding needs action.
 
-    `evidence` names a new file for all information. If it is empty, the file is made in this folder and named after
-    topology and time.
+    `evidence` names a new file for all information. If it is empty, the file is created in the current folder and
+    named after the topology and the time.
     """
     session = Session(target, common)
     if session.record(topology) is None and _has_ended(session, topology, watch or evidence is not None, as_json):
@@ -89,7 +89,7 @@ def examine(
 
 
 def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bool:
-    """Diagnose an ended run from its kept file, and exit with code 1 if it needed action; False if no file is kept."""
+    """Diagnose an ended run from its kept file and exit with code 1 if it needed action; False without this file."""
     from heronpy.clusters.ended import kept_of_last
 
     kept = kept_of_last(session, topology)
@@ -190,7 +190,7 @@ def seen(signals: Signals) -> list[str]:
     if signals.unanswered:
         found.append(f"the topology master did not answer in time: {', '.join(signals.unanswered)}; try again")
     elif not signals.events_known:
-        found.append("past restarts and changes are unknown: the topology master is of an earlier release")
+        found.append("past restarts and changes are unknown: the topology master runs an earlier release")
     return found
 
 

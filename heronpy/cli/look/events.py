@@ -70,7 +70,7 @@ def show_events(
 
 def _show_start(topology: str, found: Start | None, as_json: bool) -> None:
     if found is None:
-        raise exits.Failure(f"the topology master of '{topology}' does not know the phases of the start")
+        raise exits.Failure(f"the topology master of '{topology}' has no record of the phases of the start")
     if as_json:
         seconds = {one.name: round(one.took_s, 3) for one in found.phases}
         figures = {"begun_at": found.begun_at, "took_s": round(found.took_s, 3), "running": found.running}
@@ -117,7 +117,6 @@ def _print(events: Sequence[Event], as_json: bool) -> None:
 
 
 def event_line(event: Event) -> str:
-    """One event as text."""
     mark = "!" if event.warning else " "
     again = f"  ({event.times} times since {moment(event.first_at)})" if event.times > 1 else ""
     return f"{moment(event.at)} {mark} {event.kind:<12} {clean(event.text)}{again}"
@@ -143,7 +142,7 @@ def show_exceptions(
 def print_exceptions(
     topology: str, reply: control_pb2.ExceptionsReply, summary: bool, everything: bool, as_json: bool
 ) -> None:
-    """Print them grouped, one by one, as a table or as JSON."""
+    """Print exceptions grouped, one by one, as a table or as JSON."""
     groups = groups_of(reply.exceptions)
     if as_json:
         listed = [picked(item, *_JSON) for item in reply.exceptions]
@@ -175,6 +174,6 @@ def print_exceptions(
 
 
 def groups_json(session: Session, topology: str) -> list[dict[str, Any]]:
-    """`groups` of `heron exceptions --json`."""
+    """The value of `groups` in `heron exceptions --json`."""
     found = groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions)
     return [msgspec.to_builtins(group) for group, _ in found]

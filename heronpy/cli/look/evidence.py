@@ -1,7 +1,7 @@
 """One file with all the information that is needed to diagnose a slow topology.
 
-The file has JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
-findings, events, status, exceptions, settings and the ends of the logs. Everything is redacted before it is written.
+The file contains JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
+findings, events, status, exceptions, settings and the last log lines. Everything is redacted before it is written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TAIL_BYTES = 64 << 10
 
 
 class NewFile:
-    """A file that only its owner can read, and that gets its name when it is complete.
+    """A file that only its owner can read, and that gets its final name when it is complete.
 
     Until then it has another name in the same folder; `close` removes a file that was not kept. Raises a Failure if the
     file exists already or cannot be written.
@@ -79,7 +79,7 @@ class NewFile:
         self._kept = True
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file, and remove it if it was not kept. Idempotent."""
         with suppress(OSError):  # a full disk was already reported by `write`
             self._file.close()
         if not self._kept:
@@ -115,7 +115,7 @@ def _parts(session: Session, name: str, findings: list[Finding]) -> Iterator[dic
         try:
             yield {key: told()}
         except HeronError as error:
-            yield {key: f"cannot be asked: {error}"}
+            yield {key: f"cannot be requested: {error}"}
     try:
         yield {"settings": _settings(session, name)}
     except HeronError as error:

@@ -70,7 +70,7 @@ class Figures:
             self.latencies.setdefault(sample.name, []).append(sample)
 
     def add_frames(self, samples: Iterable[control_pb2.Sample]) -> None:
-        """Add the frames of one task, given all its samples; a direction is added only if both its numbers exist."""
+        """Add the frames that one task receives and sends per second, given all samples of the task."""
         gauges = {sample.name: sample.value for sample in samples}
         for direction, word in (("received", "consumed"), ("sent", "sent")):
             frames = gauges.get(f"__gateway-{word}-packets-per-sec")
@@ -82,7 +82,7 @@ class Figures:
     def frames(self) -> tuple[float | None, float | None]:
         """Frames per second and tuples per frame, for received frames or, if none are received, for sent frames.
 
-        None if nothing was reported, or no frames pass.
+        None if nothing was reported, or no frames passed.
         """
         passed = self.received if self.received is not None and self.received[0] else self.sent
         if passed is None:
@@ -176,5 +176,5 @@ class Combined:
         self.samples.append(sample)
 
     def quantile(self, part: float) -> Quantile | None:
-        """The value at this quantile, or its bound; None without observations."""
+        """The value at this quantile, or a bound for it; None without observations."""
         return quantile(self.samples, part)

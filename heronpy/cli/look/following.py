@@ -28,13 +28,13 @@ KNOWN_MAX = 100_000
 
 
 class EndWatch:
-    """Checks in a separate thread whether a topology still runs, because an answer may take long."""
+    """Checks in a separate thread whether a topology still runs, because an answer may take a long time."""
 
     def __init__(self, session: Session, topology: str, running: plan_pb2.ExecutionState | None) -> None:
         """`running` is the topology's record, or None if the topology has already ended."""
         self._session, self._topology, self._running = session, topology, running
         self._over = threading.Event()
-        #: None while the topology may still run.
+        #: None while the topology may still be running.
         self.end: End | None = None if running is not None else End.REMOVED
 
     def start(self) -> None:
@@ -84,7 +84,7 @@ class _Once:
         self._known: dict[tuple[str, float, str], Path] = {}
 
     def take(self, folder: Path, name: str, record: Record) -> bool:
-        """Whether the record is new. Equal records of one folder are different records."""
+        """Whether the record is new. Equal records in one folder are different records."""
         first = self._known.setdefault((name, record.when, record.text), folder)
         if len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]
@@ -99,9 +99,9 @@ def followed_records(
     level: str | None,
     over: Callable[[], bool],
 ) -> Iterator[Record]:
-    """Records as they are written, until `over` is set and all remaining records were read.
+    """Records as they are written, until `over` is set and all remaining records have been read.
 
-    Processes that match `what` and start later are included.
+    Processes that start later are included if they match `what`.
     """
     arrived: queue.Queue[tuple[Path, str, Record]] = queue.Queue(maxsize=10_000)
     stopped = threading.Event()

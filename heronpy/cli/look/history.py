@@ -1,4 +1,4 @@
-"""`heron history`: the runs of topologies, read from files of this host without requests to processes."""
+"""`heron history`: the runs of topologies, read from files on this host without requests to processes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def list_runs(target: Target, limit: int, as_json: bool, common: Common) -> None
         ]
         print_table(("topology", "run", "state", "submitted", "lasted", "how it ended"), rows, right=("lasted",))
     else:
-        say(f"No run of a topology is kept in {session.target}")
+        say(f"No runs of topologies are kept in {session.target}")
 
 
 def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
-    """Print the known facts on one run."""
+    """Print the known facts about one run."""
     session = Session(target, common)
     found = find_run(session, run)
     shown, used, units = found.summary(), used_by(found.kept), _units(found)
@@ -98,7 +98,7 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
 
 
 def show_progress(target: Target, run: str, as_json: bool, common: Common) -> None:
-    """Print the progress of a run's work units at its end."""
+    """Print the progress of a run's work units at the time when the run ended."""
     found = find_run(Session(target, common), run)
     units, progress = _units(found), found.progress
     if as_json:
@@ -129,7 +129,7 @@ def show_logs(
     as_json: bool,
     common: Common,
 ) -> None:
-    """Print what the processes of a run logged."""
+    """Print the logs of a run's processes."""
     session = Session(target, common)
     found = find_run(session, run)
     record, last = found.kept.record, found.kept.ended_at

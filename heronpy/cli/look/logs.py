@@ -1,4 +1,4 @@
-"""`heron logs`: the logs of processes, merged by time, even after the topology was killed."""
+"""`heron logs`: the logs of processes, merged by time; works even after the topology was killed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def _find(
 
 
 def _as_text(match: Match, context: int) -> str:
-    """The line as it is in the file, with the time and process of its record; context is shown as by grep."""
+    """The line as it is in the file, with the time and process of its record; context is shown as grep does."""
     hit = match.hit
     if context:
         before = [f"{hit.process}- {line}" for line in hit.before]
@@ -105,7 +105,7 @@ def show_logs(
     """Print past records of the chosen processes and, with `follow`, new records as they arrive."""
     _check_flags(find, ignore_case, context, follow)
     if earlier and since:
-        raise click.UsageError("--earlier and --since exclude each other; leave out one of them")
+        raise click.UsageError("--earlier and --since are mutually exclusive; leave out one of them")
     session = Session(target, common)
     if find is not None and not follow:
         oldest = parse_since(since) if since else None if earlier else submitted_at(session, topology)
@@ -168,7 +168,7 @@ def show_past_logs(
 
 
 def submitted_at(session: Session, topology: str) -> float | None:
-    """Return the submit time of the topology, or of the last topology with its name; None if unknown.
+    """Return when the topology, or else the last topology of that name, was submitted; None if unknown.
 
     The files may also hold the logs of earlier topologies of that name.
     """
@@ -179,7 +179,7 @@ def submitted_at(session: Session, topology: str) -> float | None:
 def _on_other_hosts(session: Session, running: plan_pb2.ExecutionState | None) -> bool:
     """Whether to read a topology's logs through its executors, because the logs may be on other hosts.
 
-    Without an engine, all containers of this host write into one folder, so file services would only list and copy it.
+    Without an engine, all containers on this host write to one folder, which can be read directly.
     """
     if running is None:
         return False
@@ -236,7 +236,7 @@ def _say_end(session: Session, topology: str, end: End) -> None:
         case End.FINISHED:
             warn(f"topology '{topology}' has finished; {command('heron', 'kill', session.target, topology)} removes it")
         case End.REPLACED:
-            warn(f"topology '{topology}' has ended, and a new topology has its name; to follow the new one: {again} -f")
+            warn(f"topology '{topology}' has ended, and a new one uses its name; to follow the new one: {again} -f")
         case End.REMOVED:
             kept = f"; its logs are kept: {again}" if session.logs_of_ended(topology) else ""
             warn(f"topology '{topology}' has ended{kept}")
@@ -259,12 +259,12 @@ def _check_flags(find: str | None, ignore_case: bool, context: int, follow: bool
 
 
 def _files(folders: list[Path]) -> list[tuple[Path, str]]:
-    """The folders in which a process has logs, with its name."""
+    """Pairs of a folder and the name of a process that has logs in it."""
     return [(folder, name) for folder in folders for name in log_processes(folder)]
 
 
 def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[str]:
-    """Names of the processes to show; raises a Failure that names the nearest one when a word matches none."""
+    """Names of the processes to show. If a word matches none, raises a Failure that suggests the nearest name."""
     known = sorted({name for _, name in _files(folders)})
     if not what:
         return known
@@ -280,7 +280,7 @@ def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[st
 
 
 def parse_since(text: str) -> float:
-    """Seconds since 1970 of an age ('5m', '90s', '250ms') or of an ISO time (local if it has no offset)."""
+    """Convert an age ('5m', '90s', '250ms') or an ISO time (local if it has no offset) to seconds since 1970."""
     try:
         return time.time() - parse_duration_s(text)
     except ConfigError:
@@ -294,7 +294,7 @@ def parse_since(text: str) -> float:
 
 
 def past_records(folders: list[Path], names: list[str], since: float | None, level: str | None) -> Iterator[Record]:
-    """The existing records of all these processes, by time."""
+    """The existing records of all these processes, in order of time."""
     streams = [read_logs(folder, name, since=since, level=level) for folder, name in _files(folders) if name in names]
     yield from heapq.merge(*streams, key=lambda record: record.when)
 
@@ -307,7 +307,7 @@ def last_records(
     level: str | None,
     wanted: Callable[[Record], bool],
 ) -> Iterator[Record]:
-    """The last matching records of all these processes together, by time."""
+    """The last matching records of all these processes together, in order of time."""
     streams = [
         last_logs(folder, name, lines, since, level, wanted) for folder, name in _files(folders) if name in names
     ]

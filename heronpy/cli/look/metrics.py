@@ -69,7 +69,7 @@ def show_metrics(
 
 
 def _check_names(session: Session, topology: str, names: tuple[str, ...], reply: control_pb2.MetricsReply) -> None:
-    """Raise a Failure for a metric that heronpy does not have and no process of the topology reports."""
+    """Raise a Failure for a metric that heronpy does not define and no process of the topology reports."""
     unknown = {*names} - {sample.name for report in reply.reports for sample in report.samples}
     if not (unknown := {name for name in unknown if find(name) is None}):
         return
@@ -228,7 +228,7 @@ _TIME_UNITS = {"ns": 1e-9, "ms": 1e-3, "seconds": 1.0}
 
 
 def _shown(row: Combined) -> str:
-    """A counter's or gauge's value, a distribution's mean with its number of observations."""
+    """The value of a counter or gauge; the mean of a distribution, with its number of observations."""
     if row.type == control_pb2.Sample.HISTOGRAM:
         mean = _time(row, row.sum / row.count) if row.count else "-"
         return f"{mean} (mean of {row.count:,})"

@@ -88,13 +88,13 @@ def _post(url: str, body: dict[str, Any], extra: Mapping[str, str]) -> None:
 
 
 def request_of(topology: str, spans: list[dict[str, Any]]) -> dict[str, Any]:
-    """An ExportTraceServiceRequest."""
+    """The traces as an ExportTraceServiceRequest."""
     resource = {"attributes": [_text("service.name", topology)]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "heronpy"}, "spans": spans}]}]}
 
 
 def spans_of(trace: Trace) -> Iterator[dict[str, Any]]:
-    """One span for each call, one for the tuple's way to the call, and one for each part of that way."""
+    """One span for each call, one for the tuple's path to the call, and one for each hop of that path."""
     for one in trace.spans:
         yield from _spans(trace, one)
 
@@ -149,5 +149,5 @@ def _text(key: str, value: str) -> dict[str, Any]:
 
 
 def _ns(wall_s: float) -> str:
-    """A fixed64 is a string in JSON."""
+    """Nanoseconds, as a string, because a fixed64 is a string in JSON."""
     return str(int(wall_s * 1e9))

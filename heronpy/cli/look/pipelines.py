@@ -19,7 +19,7 @@ REQUEST = control_pb2.GetMetrics(names=UNIT_METRICS)
 
 
 def ask(session: Session, status: control_pb2.StatusReply) -> list[Pipeline] | None:
-    """The pipelines of a topology; None without pipelines or without an answer."""
+    """The pipelines of a topology; None if there are none, or if there is no answer."""
     if not has_units(status.plan.topology):
         return None
     try:
@@ -44,7 +44,7 @@ def _line(one: Pipeline) -> str:
     least = "at least " if one.at_least else ""
     said = [
         f"{one.name}: {least}{one.published_rows:,} rows of {format_bytes(one.published_bytes)}"
-        " published since the submit",
+        " published since the topology was submitted",
         f"{format_bytes(one.backlog_bytes)} wait{oldest}",
         f"units {one.ready} ready, {one.leased} in progress, {one.committed} to publish",
     ]

@@ -40,10 +40,10 @@ def show_stacks(target: Target, topology: str, what: str, as_json: bool, common:
 def show_heap(
     target: Target, topology: str, what: str, top: int, limit_s: float, yes: bool, as_json: bool, common: Common
 ) -> None:
-    """Print how long the process will stop, ask for confirmation, and print its objects by type."""
+    """Print how long the process will stop, ask for confirmation, and print the process's objects by type."""
     session = Session(target, common)
     process = find_process(topology, session.status(topology), what)
-    size = f" (it has {format_bytes(process.rss_bytes)})" if process.rss_bytes else ""
+    size = f" (it uses {format_bytes(process.rss_bytes)})" if process.rss_bytes else ""
     announced = clean(pause_text(process.name, limit_s)) + size
     if not yes:
         if not sys.stdin.isatty():
@@ -62,7 +62,7 @@ def show_heap(
     ]
     print_table(("type", "objects", "bytes", "share"), rows, right=("objects", "bytes", "share"))
     say(
-        f"{found.objects:,} objects of {found.kinds:,} types have {format_bytes(found.bytes)}; the process has"
+        f"{found.objects:,} objects of {found.kinds:,} types use {format_bytes(found.bytes)}; the process uses"
         f" {format_bytes(found.memory_bytes)}, including code and the memory of C extensions."
         f" The process was stopped for {found.paused_s:.2f} s"
     )

@@ -69,7 +69,7 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
 
 
 def _quantiles(times: list[control_pb2.Sample]) -> dict[str, float | bool | None] | None:
-    """Seconds at the median and at 99 %, and whether they are lower bounds. None without a batch."""
+    """Median and 99th percentile in seconds, and whether they are lower bounds; None if there was no batch."""
     found: dict[str, float | bool | None] = {}
     for name, part in (("p50", 0.5), ("p99", 0.99)):
         one = quantile(times, part)
@@ -79,7 +79,7 @@ def _quantiles(times: list[control_pb2.Sample]) -> dict[str, float | bool | None
 
 
 def _times_text(sink: dict[str, Any]) -> str:
-    """Median and 99th percentile of the times of batches."""
+    """Median and 99th percentile of the batch times."""
     parts = []
     for name, word in (("waited_s", "waits"), ("run_s", "runs"), ("publish_s", "publishes")):
         if sink[name] is not None:
@@ -111,4 +111,4 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
             + (f", {_batches(sink['failed_batches'])} failed (see 'heron batches')" if sink["failed_batches"] else "")
             + _times_text(sink)
         )
-    return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])
+    return found + ([f"Spark's pages: {shown['ui']}"] if shown["ui"] else [])

@@ -78,7 +78,7 @@ def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str
 
 
 def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.StatusReply) -> str:
-    """The sentence on the component that delays checkpoints; empty when no checkpoint is late or no queue is long."""
+    """The sentence about the component that delays checkpoints; empty if no checkpoint is late or no queue is long."""
     late = reply.pending and reply.pending_s >= LATE_S
     if not late and (reply.complete or not (reply.aborted + reply.failed)):
         return ""

@@ -33,7 +33,7 @@ from heronpy.tracker import place
 
 
 def show_status(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
-    """Print the state of a topology, by default the only one; raises a Failure when it failed or no process runs."""
+    """Print the state of a topology, by default the only one; raises a Failure if it has failed or no process runs."""
     session = Session(target, common, warn=warning)
     topology = topology or _only_topology(session)
     record = session.find(topology)
@@ -52,7 +52,7 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
 
 
 def _only_topology(session: Session) -> str:
-    """The only running topology; raises a Failure when no topology or several run."""
+    """The only running topology; raises a Failure if there is none or more than one."""
     names = session.names()
     if session.unseen:
         raise exits.Failure(f"name a topology: {unknown(session.unseen)}")
@@ -153,7 +153,7 @@ def _status_json(
 
 
 def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> dict[str, Any]:
-    """The scheduler's facts on a container of an engine; its host becomes `engine_host`."""
+    """The scheduler's report on a container of an engine, with `host` renamed to `engine_host`."""
     found = [one for one in placed.containers if containers.number_of(one) == container] if placed is not None else []
     if not found:
         return {}
@@ -164,7 +164,7 @@ def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> 
 def _unregistered_json(
     placed: control_pb2.ContainersReply | None, status: control_pb2.StatusReply
 ) -> list[dict[str, Any]]:
-    """The containers on an engine without a registered executor."""
+    """The engine's containers that have no registered executor."""
     known = {executor.container for executor in status.executors}
     waiting = [one for one in placed.containers if containers.number_of(one) not in known] if placed is not None else []
     return [
@@ -232,7 +232,7 @@ def _show_status(
             say(unlimited)
         if session.lacks_scheduler(record.topology):
             start = command("heron", "scheduler", "start", session.target, record.topology)
-            say(f"The scheduler does not run, so containers that end are not replaced; run: {start}")
+            say(f"The scheduler is not running, so containers that end are not replaced; run: {start}")
     else:
         _show_placed(placed, {executor.container: executor for executor in status.executors})
     troubled = summary.troubled_processes(status.executors)
@@ -282,7 +282,7 @@ def _show_containers(status: control_pb2.StatusReply) -> None:
 
 
 def _show_placed(placed: control_pb2.ContainersReply, executors: Mapping[int, control_pb2.RegisterExecutor]) -> None:
-    """Print the containers that an engine runs, and why others do not run."""
+    """Print the containers that an engine runs, and why other containers are not running."""
     rows = []
     for one in placed.containers:
         executor = executors.get(containers.number_of(one), control_pb2.RegisterExecutor())

@@ -56,7 +56,7 @@ class Silence:
         self._told = False
 
     def look(self) -> None:
-        """Raise a Failure when waiting is useless."""
+        """Raise a Failure if waiting for the topology master is useless."""
         session, topology, now = self._session, self._topology, time.monotonic()
         session.find(topology)
         if session.scheduler_location(topology) is not None:
@@ -171,7 +171,7 @@ def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
-    """The lines above the table: topology, diagnosis, checkpoints, its bottleneck, and the processes that are down."""
+    """The lines above the table: topology, diagnosis, checkpoints, bottleneck, and the processes that are down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
         f"  physical plan {status.plan_version}"
@@ -214,8 +214,8 @@ def _part(count: float, narrow: bool) -> str:
 def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool = True) -> Table:
     """The table of components; a narrow one fits 100 columns, or 80 without frames.
 
-    `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide table, a count after ≥ lacks
-    the last counts of a process that ended without a report.
+    `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide table, ≥ marks a
+    count that lacks the last counts of a process that ended without a report.
     """
     number = short if narrow else "{:,.0f}".format
     cells = []
@@ -279,6 +279,6 @@ def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.Status
 
 
 def _placed(session: Session, status: control_pb2.StatusReply) -> dict[str, object]:
-    """The places of containers on an engine; empty for a topology without an engine."""
+    """The field `containers` for a topology on an engine; empty for a topology without an engine."""
     placed = containers.placed_of(session, status.topology)
     return {"containers": [containers.as_json(one) for one in placed.containers]} if placed is not None else {}

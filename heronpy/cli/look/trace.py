@@ -23,7 +23,7 @@ TRACES_MAX = 1000
 #: Timeout for the figures, which may cover a thousand traces.
 ASK_S = 10.0
 WIDTH = 48
-#: The letter that draws each part of a tuple's way; letters need no colours.
+#: The letter that draws each part of a tuple's path; letters need no colours.
 LETTERS = {"batch": "b", "queue": "q", "wire": "w", "in-queue": "i", "process": "P", "ack": "a"}
 NOTES = {
     "ends": "",
@@ -90,7 +90,7 @@ def wire_note(span: TraceSpan) -> str:
         return ""
     if span.error_s is None:
         return "at least this long: the time on the wire between the hosts is unknown"
-    return f"the time on the wire between the hosts is exact to +- {format_duration(span.error_s)}"
+    return f"the time on the wire between the hosts is accurate to +- {format_duration(span.error_s)}"
 
 
 def bar(span: TraceSpan, total_s: float, width: int) -> str:
@@ -126,7 +126,7 @@ def show_traces(
         print_json({"topology": topology, **msgspec.to_builtins(found)})
         return
     if not found.matching:
-        held = "" if min_ms or found.under_way else "; if backpressure holds its spouts, heron doctor names the cause"
+        held = "" if min_ms or found.under_way else "; if backpressure holds spouts back, heron doctor names the cause"
         which = f" that took at least {format_duration(min_ms / 1000)}" if min_ms else ""
         say(f"No tuple of topology '{topology}' was traced{which}{held}")
     else:
@@ -141,7 +141,7 @@ def show_traces(
 
 
 def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms: float) -> Traces:
-    """Let the spouts trace for some seconds, and return the traces."""
+    """Trace tuples for some seconds, and return the traces."""
     request = control_pb2.GetTraces(per_s=per_s, lease_s=LEASE_S)
     since = session.look(topology, request, Traces).at
     until = time.monotonic() + seconds
@@ -166,7 +166,7 @@ def _under_way(number: int) -> str:
 
 
 def _hop(hop: Hop) -> str:
-    """The name of the hop; between hosts, with the error of the clock comparison."""
+    """The name of the hop; for a hop between hosts, with the error of the clock comparison."""
     return f"{hop.hop} +- {format_duration(hop.error_s)}" if hop.error_s else hop.hop
 
 

@@ -53,7 +53,7 @@ def opened(url: str, pipeline: str) -> Iterator[Reached]:
 
 
 def _ledger(given: str) -> str:
-    """The named ledger, else that of the settings, else the default."""
+    """The named ledger, or else the ledger from the settings, or else the default."""
     chosen = given or settings_for(Session(Target(_CLUSTER)).resolve(), IngestSettings).ledger
     return text_of(chosen or default_ledger())
 
@@ -79,7 +79,7 @@ def list_pipelines(url: str, as_json: bool) -> None:
         shown = {name: {**msgspec.to_builtins(one), "units_stuck": len(stuck[name])} for name, one in found.items()}
         print_json({"ledger": where, "pipelines": shown})
     elif not found:
-        say(f"The ledger {where} has no pipeline")
+        say(f"The ledger {where} has no pipelines")
     for name, one in found.items() if not as_json else ():
         sentences = [*_sentences(one), *_stuck_sentences(name, len(stuck[name]))]
         say(f"{name}  {_kind(where)}  {'; '.join(sentences)}")
@@ -145,7 +145,7 @@ def set_site(pipeline: str, site: str, state: str, url: str, as_json: bool) -> N
     elif state == "up":
         say(f"Site {site} gets units of pipeline '{pipeline}' again")
     else:
-        say(f"Site {site} gets no more units of pipeline '{pipeline}'; {counted(freed, 'unit')} freed for others")
+        say(f"Site {site} gets no more units of pipeline '{pipeline}'; {counted(freed, 'unit')} freed for other sites")
 
 
 def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json: bool) -> None:
@@ -165,7 +165,9 @@ def partition(pipeline: str, urls: Sequence[str], since: str, url: str, as_json:
         print_json({"pipeline": pipeline, "version": found.version, "entries": entries})
         return
     say(f"Pipeline '{pipeline}' has version {found.version} of its partition map")
-    print_table(("files born before", "ledgers"), [(one.get("until", "-"), ", ".join(one["urls"])) for one in entries])
+    print_table(
+        ("files created before", "ledgers"), [(one.get("until", "-"), ", ".join(one["urls"])) for one in entries]
+    )
 
 
 def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> None:
@@ -175,7 +177,7 @@ def retry_failed(pipeline: str, unit: int | None, url: str, as_json: bool) -> No
 
 
 def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
-    """Print whether table, ledger and bytes agree."""
+    """Print whether the table, the ledger and the bytes of the logs agree."""
     found = check(_ledger(url), pipeline, table)
     if as_json:
         print_json({"pipeline": pipeline, "agree": not found.problems, **msgspec.to_builtins(found)})
@@ -184,13 +186,13 @@ def check_pipeline(pipeline: str, table: str, url: str, as_json: bool) -> None:
             say(clean(problem))
         reasons = {
             "of files that are no longer where they were last seen": found.bytes_gone,
-            "of files unknown to the ledger (the files are gone, or no keeper has scanned since the ledger was made)":
+            "of files unknown to the ledger (the files are gone, or no scan has run since the ledger was created)":
                 found.bytes_unseen,
             "of files that were replaced by another file or cannot be read": found.bytes_other,
         }  # fmt: skip
         left = sum(reasons.values())
         whole = "table, ledger and bytes" if found.bytes or not left else "table and ledger"
-        verdict = f"{whole} agree" if not found.problems else "they disagree"
+        verdict = f"{whole} agree" if not found.problems else "disagreement found"
         units = f"{counted(found.units, 'unit')} with {found.rows:,} rows"
         why = ", ".join(f"{format_bytes(size)} {reason}" for reason, size in reasons.items() if size)
         gone = f"; {format_bytes(left)} could not be compared: {why}" if left else ""
@@ -247,7 +249,7 @@ def _stuck_sentences(pipeline: str, count: int) -> Iterator[str]:
 
 
 def all_units(ledger: Reached, request: RetryBad | RetryFailed) -> tuple[list[int], list[int]]:
-    """Units and dispatches."""
+    """Repeat a request until it is complete; return the ids of its units and dispatches."""
     units: list[int] = []
     dispatches: list[int] = []
     while True:
@@ -296,7 +298,7 @@ def _sentences(figures: Figures) -> Iterator[str]:
     if figures.backups_won:
         yield f"{counted(figures.backups_won, 'backup')} won"
     if figures.unfinished_bytes:
-        yield f"{format_bytes(figures.unfinished_bytes)} of unfinished last lines wait for their end"
+        yield f"{format_bytes(figures.unfinished_bytes)} of unfinished last lines are not processed yet"
     if figures.copies:
         yield f"{counted(figures.copies, 'file')} skipped as {_copies(figures.copies)}"
     if figures.bad_ranges:

@@ -1,1 +1,1 @@
-"""Verbs that run and judge their own topologies."""
+"""Verbs that run topologies of their own and judge the results."""

@@ -97,7 +97,7 @@ def _end(found: list[tuple[str, list[str]]]) -> int:
 
 
 def end(folder: Path) -> int:
-    """End the input of a source without a tuple count."""
+    """End the input of a source that was configured without a tuple count."""
     spec = read_endless(folder)
     write_end(folder, spec.partitions, spec.rate)
     say(f"  the input of {folder} will end shortly")

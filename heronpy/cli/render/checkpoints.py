@@ -37,7 +37,7 @@ class Row:
     current: bool = False
     """Whether the checkpoint belongs to the current run."""
     in_use: bool = False
-    """Whether a restore would start from it now, or the topology has started from it."""
+    """Whether a restore would start from this checkpoint now, or the topology has started from it."""
     abandoned: bool = False
     """Whether the topology was later restored from an older checkpoint."""
     damage: list[str] = field(default_factory=list)
@@ -191,7 +191,7 @@ def show_one(found: Found, metadata: checkpoint_pb2.Metadata, files: bool) -> No
     say(f"{found.kind.capitalize()} {metadata.checkpoint} of '{clean(metadata.topology)}'")
     say(f"  location   {found.location}")
     say(f"  taken      {moment(metadata.taken_at)} in {format_duration(metadata.duration_s)}, {way}")
-    say(f"  state      {format_bytes(found.total_bytes)}, {format_bytes(found.uploaded_bytes)} of it written for it")
+    say(f"  state      {format_bytes(found.total_bytes)}, {format_bytes(found.uploaded_bytes)} of it newly written")
     say(f"  written by {clean(metadata.topology_id)}, heron {clean(metadata.release)}")
     say(f"  key groups {metadata.key_groups}")
     rows = [

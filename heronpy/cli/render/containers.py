@@ -16,12 +16,12 @@ _REFUSED = {
     "strangers": "connections without its keys",
     "garbage": "invalid messages",
     "unknown": "requests without admission",
-    "impostors": "hellos of a second process of a submission",
-    "replaced": "requests of replaced submissions",
+    "impostors": "hellos from a second process of a submission",
+    "replaced": "requests from replaced submissions",
     "releases": "containers of another release",
     "oversized": "oversized requests",
     "busy": "requests during overload",
-    "not_theirs": "requests of the wrong kind of peer (client or container)",
+    "not_theirs": "requests from the wrong kind of peer (client or container)",
 }
 RUNNING = "RUNNING"
 QUEUED = "QUEUED"
@@ -36,12 +36,12 @@ def number_of(record: control_pb2.ProcessRecord) -> int:
 
 
 def placed_of(session: Session, topology: str) -> control_pb2.ContainersReply | None:
-    """The places of containers on an engine; None without an engine, or if the scheduler does not answer."""
+    """The scheduler's report on the containers; None without an engine, or if the scheduler does not answer."""
     return session.containers(topology) if session.engine_of(topology) else None
 
 
 def late(containers: Iterable[control_pb2.ProcessRecord]) -> list[control_pb2.ProcessRecord]:
-    """The containers that do not run; containers without an engine have no phase and are never among them."""
+    """The containers that are not running; never containers without an engine, because these have no phase."""
     return [one for one in containers if one.phase not in ("", RUNNING)]
 
 
@@ -55,7 +55,7 @@ def text(record: control_pb2.ProcessRecord, now: float) -> str:
 
 
 def texts(containers: Iterable[control_pb2.ProcessRecord], now: float) -> list[str]:
-    """One line for each of the first containers that do not run."""
+    """One line for each of the first containers that are not running."""
     waiting = late(containers)
     found = [text(one, now) for one in waiting[:SHOWN]]
     return [*found, f"and {len(waiting) - SHOWN} more"] if len(waiting) > SHOWN else found

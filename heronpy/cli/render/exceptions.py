@@ -30,14 +30,14 @@ def group_text(group: ExceptionGroup, message: str) -> str:
 
 
 def _phase(kind: str, startup: bool) -> str:
-    """Return the phase of the exception. A task that gives up has the same exit as a task that cannot start."""
+    """Return the phase of the exception. A task that gives up reports `startup`, like a task that cannot start."""
     if kind.rpartition(".")[2] == GaveUpError.__name__:
         return ", for which it has given up"
     return " while it started" if startup else ""
 
 
 def body_of(text: str) -> str:
-    """A traceback or message of user code, indented so that none of its lines can look like heron's own."""
+    """A traceback or message of user code, indented so that no line can look like heron's output."""
     return indent(clean_block(text).rstrip(), "  ")
 
 

@@ -43,7 +43,7 @@ def _bytes(count: int) -> str | None:
 
 
 def show_packing(plan: plan_pb2.PackingPlan, coloured: bool = False) -> None:
-    """Print the plan as a table, an instance per row, the container's sum first."""
+    """Print the plan as a table: for each container a row with the sum, then one row per instance."""
     from rich.text import Text
 
     rows: list[list[object]] = []
@@ -91,7 +91,7 @@ def _output_text(outputs: Iterable[topology_pb2.OutputStream]) -> str:
 
 
 def show_logical(topology: topology_pb2.Topology, coloured: bool = False) -> None:
-    """Print the plan as a table, a component per row."""
+    """Print the plan as a table with one row per component."""
     from rich.text import Text
 
     rows: list[list[object]] = []

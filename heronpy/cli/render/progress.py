@@ -1,4 +1,4 @@
-"""A progress line with the reason for which a command waits."""
+"""A progress line that shows why a command is waiting."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Progress:
             sys.stderr.flush()
 
     def show_waiting(self, text: str, now: float) -> None:
-        """Print on any output that all tasks run, but wait for an external system, which may take long."""
+        """Print on any output that all tasks run, but wait for an external system, which may take a long time."""
         self.show(text)
         if self._say_at is None:
             self._say_at = now + SAY_WAITING_AFTER_S

@@ -40,12 +40,12 @@ def state_text(status: control_pb2.StatusReply) -> str:
 
 
 def label_of(status: control_pb2.StatusReply) -> str:
-    """`RUNNING`, `FINISHED WITH LOSSES`."""
+    """The state in words, such as `RUNNING` or `FINISHED WITH LOSSES`."""
     return state_label(lifecycle_name(status.lifecycle), status.totals)
 
 
 def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) -> str:
-    """The sentence about tuples missing from a result, with where to find those given up; empty if none are missing."""
+    """The sentence about tuples missing from a result, with the command for dead letters; empty if none are missing."""
     lost = losses_text(totals)
     if not lost:
         return ""
@@ -55,7 +55,7 @@ def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) 
 
 
 def _at_least(status: control_pb2.StatusReply) -> bool:
-    """Whether the counts of acked and failed tuples are lower bounds; False where no tuples are tracked."""
+    """Whether the counts of acked and failed tuples are lower bounds; False if no tuples are tracked."""
     totals = status.totals
     may_track = reliability_mode(status.plan.topology) == "ATLEAST_ONCE" and not totals.untracked
     return bool(totals.at_least and (may_track or totals.acked or totals.failed or totals.replayed))
@@ -104,7 +104,7 @@ def counted_twice_text(status: control_pb2.StatusReply) -> str:
     else:
         help_text = (
             ", unless its new process resumed; with topology.reliability.mode EFFECTIVELY_ONCE and a spout that keeps"
-            " its position in a state each tuple counts once"
+            " its position in a state, each tuple counts once"
         )
     return f"{unknown}, so an unknown number of tuples may be counted twice{help_text}"
 
@@ -116,7 +116,7 @@ def _effectively_once(status: control_pb2.StatusReply) -> bool:
 def memory_text(processes: Iterable[control_pb2.ProcessRecord]) -> str | None:
     """Memory of all processes, with shared pages counted once; None if unknown.
 
-    The text begins with `up to` while a process's share is not measured yet, because shared pages then count twice.
+    The text begins with `up to` while a process's share has not been measured, because shared pages then count twice.
     """
     known = [one for one in processes if one.rss_bytes]
     total = format_bytes(sum(one.pss_bytes or one.rss_bytes for one in known))
@@ -161,7 +161,7 @@ class ComponentRow(Struct):
         return self.frame_tuples_per_s / self.frames_per_s if self.frames_per_s else 0.0
 
     def as_json(self, rates: bool = True) -> dict[str, Any]:
-        """The fields of the row; a single reply has no `rates`."""
+        """The fields of the row, without `rates` if there was only one reply."""
         found = {
             field: getattr(self, field) for field in self.__struct_fields__ if rates or not field.endswith("_per_s")
         }
@@ -174,7 +174,7 @@ class ComponentRow(Struct):
 def components(
     status: control_pb2.StatusReply, before: control_pb2.StatusReply | None = None, elapsed_s: float = 0.0
 ) -> list[ComponentRow]:
-    """A row per component in the topology's order; rates since the reply `before`."""
+    """One row per component, in the topology's order; rates are measured since the reply `before`."""
     topology = status.plan.topology
     rows = {spout.comp.name: ComponentRow(spout.comp.name, True) for spout in topology.spouts}
     rows.update({bolt.comp.name: ComponentRow(bolt.comp.name, False) for bolt in topology.bolts})
@@ -230,7 +230,7 @@ def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb
 
 
 def culprit_text(culprit: control_pb2.Culprit) -> str:
-    """The sentence that names the task which holds, or would hold, the topology back."""
+    """The sentence that names a full task, whether or not the task holds back the topology."""
     if not holds(culprit):
         what = f"its tuples go to the other tasks of {culprit.component}"
         return (
@@ -251,20 +251,20 @@ def dropped_texts(status: control_pb2.StatusReply) -> list[str]:
 
 
 def not_limited_text(executors: Iterable[control_pb2.RegisterExecutor]) -> str:
-    """The sentence on containers whose resources are not limited, with reason and fix; empty if all are limited."""
+    """The sentence about containers without resource limits, with reason and fix; empty if all are limited."""
     found = sorted((one for one in executors if one.not_limited), key=lambda one: one.container)
     if not found:
         return ""
     who = f"Container {found[0].container} is" if len(found) == 1 else f"{len(found)} containers are"
     return (
-        f"{who} not limited to the requested CPU and memory, because no control group can be made"
+        f"{who} not limited to the requested CPU and memory, because no control group can be created"
         f" ({clean(found[0].not_limited)}); allow the scheduler's user to create control groups, or set"
         " heron.executor.control_groups to false if no limits are wanted"
     )
 
 
 def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
-    """Tasks that are down; the end of a process is known before its silence is noticed."""
+    """Tasks that are down, including tasks whose process has ended although the task's state is not down yet."""
     ended = {
         process.name
         for executor in status.executors
@@ -275,7 +275,7 @@ def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
 
 
 def down_texts(status: control_pb2.StatusReply) -> list[str]:
-    """A sentence for each of the first processes that wait for a restart, unless the cause already names it."""
+    """A sentence for each of the first processes that wait for a restart; none if a DEGRADED state names the cause."""
     if status.lifecycle == control_pb2.LIFE_DEGRADED:
         return []
     found = []
@@ -288,7 +288,7 @@ def down_texts(status: control_pb2.StatusReply) -> list[str]:
 
 
 def troubled_processes(executors: Iterable[control_pb2.RegisterExecutor]) -> list[control_pb2.ProcessRecord]:
-    """Processes that do not run or were restarted."""
+    """Processes that are not running or have been restarted."""
     return [
         process
         for executor in executors
@@ -351,7 +351,7 @@ def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
     if waiting:
         parts.append(f"{len(waiting)} of {tasks} tasks not ready: {listed(waiting)}")
     if unknown > 0:
-        parts.append(f"{unknown} of {tasks} tasks not reported yet")
+        parts.append(f"{unknown} of {tasks} tasks have not reported yet")
     if status.cause:
         parts.append(status.cause)
     return clean("; ".join(parts) or "the topology master has not declared it running")

@@ -72,7 +72,7 @@ class BatchSubmit:
         return time.monotonic() - self._over_at >= _WORKERS_S
 
     def print_plan(self) -> None:
-        """For a dry run: print the stages."""
+        """Print the stages, for a dry run."""
         begun = self._begun
         if begun.why:
             say(f"mode: {'batch' if begun.stages or begun.units else 'stream'}, because {begun.why}")
@@ -126,7 +126,7 @@ class BatchSubmit:
 def begun(
     session: Session, loaded: Loaded, words: Sequence[str], mode: str, like: str, **flags: bool
 ) -> Iterator[BatchSubmit]:
-    """The topology to start; when the block fails, no new run is left behind. `flags` go to `on_batch.Flags`."""
+    """Context of the topology to start; a failed block leaves no new run behind. `flags` go to `on_batch.Flags`."""
     with on_batch.begun(
         session, loaded, on_batch.Flags(mode, like, **flags), lambda text: warning(clean(text))
     ) as found:

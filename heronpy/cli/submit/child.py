@@ -1,7 +1,7 @@
 """The child process that will run a user's program.
 
-It is started first and imports what a program needs, while the command itself imports the rest and decides what to run.
-It runs nothing before it has read a complete request.
+The child is started first and imports what a program needs. Meanwhile the command imports other modules and decides
+what to run. The child runs nothing before it has read a complete request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heronpy.launching.environment import child_environment
 
 
 class Child:
-    """A child process in a `with` block, which kills it at its end."""
+    """A child process for a `with` block, which kills the process on exit."""
 
     def __init__(self, output: int | None = None) -> None:
         """Output of the program goes to this process's stdout, or to the descriptor `output`."""
@@ -29,7 +29,7 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def run(self, request: bytes, timeout_s: float) -> int:
-        """Let the child carry out the request; returns its exit code. TimeoutExpired when it has not ended in time."""
+        """Let the child carry out the request; returns its exit code. Raises TimeoutExpired if it is too slow."""
         self._process.communicate(request, timeout_s)
         return self._process.returncode
 

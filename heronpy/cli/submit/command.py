@@ -113,10 +113,10 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
 
 
 def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
-    """Wait until the scheduler ends; it is a child of this command, for hosts that kill users' daemons.
+    """Wait until the scheduler ends. It is a child of this command, for hosts that kill users' daemons.
 
-    An interrupt ends the scheduler but not the containers, which the next scheduler adopts. With `kill_on_interrupt` it
-    removes the topology.
+    An interrupt ends the scheduler but not the containers, which the next scheduler adopts. With `kill_on_interrupt`
+    an interrupt removes the topology.
     """
     name, target = started.record.topology, session.target
     if not options.kill_on_interrupt:
@@ -217,7 +217,7 @@ def _watch(
 
 @contextmanager
 def _tuples_at_an_early_end(watch: Watch) -> Iterator[None]:
-    """Print the outcome of the tuples so far when the block raises, which ends --wait before the topology ends."""
+    """If the block raises, and so ends --wait before the topology ends, print the outcome of the tuples so far."""
     try:
         yield
     except BaseException:
@@ -263,7 +263,7 @@ def _scratch_folder() -> Iterator[Path]:
 def _prepare(
     session: Session, options: SubmitOptions, child: Child, scratch: Path
 ) -> tuple[Planned, Started | None, BatchSubmit | None]:
-    """Load, check and start; returns None for the started topology in a dry run."""
+    """Load, check and start the topology; in a dry run, None takes the place of the started topology."""
     begun_at = time.time()
     what = understand(options.program, options.words, scratch)
     paused = options.deploy_deactivated
@@ -340,7 +340,7 @@ def _print_plans(planned: Planned, form: str) -> None:
 
 @contextmanager
 def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
-    """Remove everything when a submit fails, is late or is interrupted before the topology runs."""
+    """Remove everything when a submit fails, times out or is interrupted before the topology runs."""
     try:
         yield
     except KeyboardInterrupt:
@@ -378,7 +378,7 @@ def _say_detached(session: Session, name: str) -> None:
 
 
 def _take_down(session: Session, started: Started, doing: Doing = Doing.CLEANING_UP) -> bool:
-    """Remove the topology, and warn of what remains; returns whether nothing remains."""
+    """Remove the topology, and warn about remaining parts; return whether nothing remains."""
     remains = submission.take_down(session, started, doing, warn)
     if remains:
         again = command("heron", "kill", session.target, started.record.topology)

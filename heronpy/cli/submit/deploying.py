@@ -55,7 +55,7 @@ def create(
         )
     # The lock excludes other submits of a topology of this name.
     with session.operation(name):
-        submission.refuse_taken(session, name, f", or make a job of it: heron job adopt {target} {name}")
+        submission.refuse_taken(session, name, f", or turn it into a job: heron job adopt {target} {name}")
         layer = _layer(store, topology, definition, common)
         layer["scale"] = {**layer["scale"], **promised.pop("scale", {})}
         store.create(name, {"provisioner": {**layer, **promised}}, writer(), why or "created")
@@ -105,7 +105,7 @@ def deploy(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Deploy another program to a job, and wait until it is proved or the old program runs again."""
+    """Deploy another program to a job, and wait until the program is proved or the old one runs again."""
     session, store = opened(target, common)
     view = store.get(job)
     topology, definition = _defined(session, program, words, timeout_s, job)
@@ -133,7 +133,7 @@ def _defined(
         try:
             loaded = load(child, understand(program, words, folder), session.target, False, folder, timeout_s)
         except exits.Failure as error:
-            left = f"job {name} stays as it is" if name is not None else "no job was made"
+            left = f"job {name} is unchanged" if name is not None else "no job was made"
             raise exits.Failure(str(error).replace(NOT_STARTED, left), error.code, error.report) from None
         topology = loaded.topology
         if name is not None and topology.name != name:
@@ -148,7 +148,7 @@ def _defined(
 
 
 def _layer(store: Store, topology: topology_pb2.Topology, definition: Definition, common: Common) -> dict[str, Any]:
-    """The layer provisioner, with the settings of the command line."""
+    """The layer `provisioner`, with the settings from the command line."""
     layer = adopting.layer_of(topology, store.define(definition))
     for text in common.config_property:
         key, found, value = text.partition("=")

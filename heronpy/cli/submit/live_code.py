@@ -1,8 +1,8 @@
-"""Packages a topology whose classes live in this process: a notebook, a script, a Python prompt.
+"""Packages a topology whose classes are defined in this process: a notebook, a script, a Python prompt.
 
-Tasks are separate processes and need the classes too. Classes of imported modules travel as files, as with
-`heron submit`. Classes of a script that runs as `__main__` travel with the script. Classes that were typed
-into a notebook have no file, so cloudpickle sends them by value, with everything they refer to.
+Tasks are separate processes and need the classes too. Classes of imported modules are sent as files, as with
+`heron submit`. Classes of a script that runs as `__main__` are sent with the script. Classes that are defined in a
+notebook have no file, so they are pickled by value with cloudpickle, with everything that they refer to.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
 
 
 def _roots(modules: set[str]) -> dict[Path, list[Path]]:
-    """The folders from which these modules were imported, without installed modules."""
+    """The folders from which these modules were imported; installed modules are left out."""
     roots: dict[Path, list[Path]] = {}
     for name in sorted(modules):
         # The name of a nested class begins with the name of the outer class.

@@ -3,7 +3,7 @@
 It reads a request from its standard input, and ends if there is no request. The program runs as `__main__`, or one of
 its classes is imported. If the program builds no topology, the Topology subclasses that it defines are written.
 The written files and the loaded user files are listed in the report that the request names. A traceback of
-user code is printed in full, without frames of the runtime; exit code 3 means that the report has the error.
+user code is printed in full, without frames of the runtime; exit code 3 means that the report contains the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Unusable(Exception):
 
 
 class Failed(Exception):
-    """The program failed; the text completes a sentence."""
+    """The program failed; the text follows the program's name in a sentence, such as `raised ValueError`."""
 
 
 def main() -> int:
@@ -134,7 +134,7 @@ def _run_file(program: Path, source: str) -> None:
 
 
 def _run_module(name: str, function: str) -> None:
-    """Run a module as `python -m name` does, or call its function, as a .pex names its entry point."""
+    """Call the function of a module, or without a function run the module as `python -m name` does."""
     if function:
         importlib.import_module(name)
         target: Any = sys.modules[name]

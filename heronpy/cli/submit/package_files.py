@@ -1,7 +1,7 @@
-"""Finds the files that a plain program needs elsewhere: the program and its imports from its own folder.
+"""Finds the files that a plain program needs on other hosts: the program, and its imports from its own folder.
 
 The closure has two sources: the modules that the program loaded, and the import statements in these modules
-(an import inside a function is not executed at submit). A package is copied as a whole, with its data files.
+(an import inside a function has not been executed yet). A package is copied as a whole, with its data files.
 Nothing outside the program's folder is copied.
 """
 
@@ -20,7 +20,7 @@ _SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".venv"
 
 
 def copy_needed(root: Path, loaded: Iterable[Path], destination: Path) -> None:
-    """Copy the loaded files below root, and their imports from there, to the destination."""
+    """Copy the loaded files below root, and the files below root that they import, to the destination."""
     waiting = [path for path in loaded if path.is_relative_to(root) and not is_installed(root, path)]
     done: set[Path] = set()
     while waiting:

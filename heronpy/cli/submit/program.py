@@ -1,13 +1,13 @@
 """The program passed to `heron submit`: a file, folder, archive or module, and how to run it.
 
-`understand()` turns the command's words into a Program without running any user code. A Program has the place of its
+`understand()` turns the command's words into a Program without running any user code. A Program holds the path of its
 files, the file that runs as `__main__` or the class to import, and the topology's name. Archives are unpacked only
 below the given temporary folder.
 
 The word after the program:
   -                 run the program; all further words are its arguments, nothing is renamed
   module:Class      import that Topology subclass (or module.Class, also in archives and folders)
-  Class             a Topology subclass that the file defines: use that
+  Class             a Topology subclass that the file defines: use that class
   any other name    the topology's name; the program also gets it as its first argument
 """
 
@@ -91,7 +91,7 @@ def _file(word: str, path: Path, rest: tuple[str, ...]) -> Program:
             return replace(program, class_name=cls, args=rest[1:])
         if module == path.stem and found == ":":
             classes = sorted(_topology_classes(path))
-            has = f"it has {', '.join(classes)}" if classes else "subclass heronpy.api.topology.Topology in it"
+            has = f"it defines {', '.join(classes)}" if classes else "subclass heronpy.api.topology.Topology in it"
             raise exits.Failure(f"{word} has no topology class '{cls}'; {has}", exits.USAGE)
     return _named(program, rest)
 
@@ -132,7 +132,7 @@ def _topology_classes(path: Path) -> set[str]:
 
 
 def _class_spec(rest: tuple[str, ...]) -> tuple[str, str] | None:
-    """module and class of 'module:Class' or 'module.Class'."""
+    """Split 'module:Class' or 'module.Class' into module and class; None for any other word."""
     if not rest:
         return None
     if _COLON.fullmatch(rest[0]):

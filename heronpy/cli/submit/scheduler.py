@@ -1,4 +1,4 @@
-"""`heron scheduler`: starts a scheduler for containers that lost theirs, or keeps all schedulers of a cluster running.
+"""`heron scheduler`: restarts the lost scheduler of a topology, or keeps all schedulers of a cluster running.
 
 `keep` is the main process of a pod, or of a service, from which topologies are submitted.
 """
@@ -36,7 +36,7 @@ END_S = 20.0
 
 
 def start(target: Target, topology: str, common: Common) -> None:
-    """Start the scheduler from the launch file; raises a Failure if it runs, or belongs to another host."""
+    """Start the scheduler from the launch file; raises a Failure if it is running or belongs to another host."""
     session = Session(target, common)
     start_one(session, topology)
     count = _adopted(session, topology)
@@ -71,7 +71,7 @@ def _adopted(session: Session, topology: str) -> int:
 
 
 def keep(target: Target, common: Common) -> None:
-    """Start schedulers of topologies that lack one, until SIGTERM or SIGINT; then end all schedulers."""
+    """Start schedulers for topologies that lack one, until SIGTERM or SIGINT; then end all schedulers."""
     ended: list[int] = []
 
     def end(signum: int, _: FrameType | None) -> None:

@@ -32,8 +32,8 @@ class Undone(Struct, frozen=True):
         if self.kept:
             return (
                 f"topology '{name}' has finished, but {_batches(self.kept)} with {self.kept_rows:,} rows failed; the"
-                f" topology is not removed, so that you can retry them: heron exceptions {target} {name} shows what was"
-                f" raised; then heron batches {target} {name} --retry, and heron kill {target} {name}"
+                f" topology is not removed, so that you can retry them: heron exceptions {target} {name} shows the"
+                f" exceptions; then heron batches {target} {name} --retry, and heron kill {target} {name}"
             )
         texts = []
         if self.lost:
@@ -41,7 +41,7 @@ class Undone(Struct, frozen=True):
         if self.units:
             noun = "work unit" if self.units == 1 else "work units"
             texts.append(
-                f"{self.units:,} {noun} failed; heron units list names them, and heron units retry retries them"
+                f"{self.units:,} {noun} failed; heron units list shows them, and heron units retry retries them"
             )
         return f"topology '{name}' has finished, but {'; '.join(texts)}" if texts else ""
 
@@ -51,7 +51,7 @@ def _batches(count: int) -> str:
 
 
 def undone_of(session: Session, record: plan_pb2.ExecutionState, last: control_pb2.StatusReply) -> Undone:
-    """The unfinished work, from the topology master and the records; empty without an answer."""
+    """The unfinished work, from the topology master and the records; empty if there is no answer."""
     try:
         reply = session.ask(record.topology, control_pb2.GetMetrics(names=(_BATCHES, _UNITS)))
     except HeronError:

@@ -51,7 +51,7 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
 
 
 def user_errors(session: Session, name: str) -> str:
-    """The tracebacks of user code without duplicates: attempts of a unit raise one error with different first lines."""
+    """The tracebacks of user code without duplicates: attempts at a unit raise one error with different first lines."""
     told = {
         (item.type, item.traceback.partition("\n")[2] or item.message): item
         for item in _exceptions(session, name)
@@ -125,11 +125,11 @@ def until_running(
     begun_at: float,
     queue_timeout_s: float | None = None,
 ) -> control_pb2.StatusReply:
-    """The first status that is ready; raises a Failure when the topology fails, vanishes or is late.
+    """The first status that is ready; raises a Failure if the topology fails, vanishes or is not ready in time.
 
     Time spent WAITING does not count: it has its own limits, after which the topology fails
-    (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Time in an engine's queue does not count
-    either; its limit is `queue_timeout_s`. This time counts for a container that returns to the queue after a failure.
+    (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Time in an engine's queue has the limit
+    `queue_timeout_s` instead; it counts only for a container that returns to the queue after a failure.
     """
     name = started.record.topology
     deadline = max(begun_at + timeout_s, time.monotonic() + LEAST_S)
@@ -179,7 +179,7 @@ def _progress_text(status: control_pb2.StatusReply | None, tasks: int) -> str:
 
 
 def _with_tracebacks(session: Session, name: str, status: control_pb2.StatusReply) -> control_pb2.StatusReply:
-    """The status once it has the reasons of the failure, because reasons arrive separately from states."""
+    """The status once it includes the reasons for the failure, which arrive separately from the states."""
     deadline = time.monotonic() + TRACEBACK_WAIT_S
     while not status.startup_exceptions and any(task.state == control_pb2.TASK_FAILED for task in status.tasks):
         if time.monotonic() > deadline:

@@ -1,1 +1,1 @@
-"""The verbs of `heron`, one file each: flags and help. Each imports the module that does its work when it runs."""
+"""The verbs of `heron`, one file each: flags and help. A verb imports its implementation when it runs."""

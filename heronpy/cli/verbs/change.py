@@ -29,7 +29,7 @@ def deactivate_command(**flags: Any) -> None:
 @verb("activate", json=False)
 @timeout_flag(90.0, "Seconds to wait for completion.")
 def activate_command(**flags: Any) -> None:
-    """Let the spouts of a topology emit; returns when every spout does."""
+    """Let the spouts of a topology emit tuples; returns when all spouts are active."""
     from heronpy.cli.change.lifecycle import set_state
 
     set_state(active=True, **flags)
@@ -54,10 +54,10 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
 
     -1, or no argument, means all containers; container 0 holds the topology master. The tasks of a component restart
     together, and their stream managers keep the tuples in flight to them. A container on an engine whose host is silent
-    may need --force; its line in 'heron status' says so. Use it only when you are sure that the host is gone.
+    may need --force; its line in 'heron status' says so. Use --force only if you are sure that the host is gone.
     """
     if sum(one is not None for one in (what, task, component)) > 1:
-        raise click.UsageError("give only one of a container, component or instance, --task and --component")
+        raise click.UsageError("give only one of: a container, component or instance; --task; --component")
     from heronpy.cli.change.lifecycle import restart
 
     restart(what=what, task=task, component=component, force=force, **flags)
@@ -99,7 +99,7 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
 @click.option("--dry-run", is_flag=True, help="Print what would change and change nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 def update_command(target: Target, common: Common, topology: str, **flags: Any) -> None:
-    """Change a running topology without stopping it; new sizes and new configuration restart no task.
+    """Change a running topology without stopping it; new sizes and new configuration do not restart tasks.
 
     \b
     heron update local word_count --component-parallelism count:4
@@ -110,7 +110,7 @@ def update_command(target: Target, common: Common, topology: str, **flags: Any) 
     plans = flags["parallelism"] or flags["container_number"] or flags["ram"] or flags["cpu"]
     if flags["runtime_config"] and plans:
         raise click.UsageError(
-            "--runtime-config excludes --component-parallelism, --container-number, --component-ram and"
+            "--runtime-config cannot be used with --component-parallelism, --container-number, --component-ram or"
             " --component-cpu; run two updates"
         )
     if not (flags["runtime_config"] or plans):
@@ -124,7 +124,7 @@ def update_command(target: Target, common: Common, topology: str, **flags: Any) 
 
 
 @verb("drain", json=False)
-@click.option("--host", required=True, metavar="HOST", help="The host, as 'heron status' names it.")
+@click.option("--host", required=True, metavar="HOST", help="Host to drain, as shown by 'heron status'.")
 @timeout_flag(600.0, "Seconds to wait until the containers have moved, including time in the engine's queue.")
 def drain_command(**flags: Any) -> None:
     """Move the containers of a topology away from a host, one at a time, and avoid the host for a while.
@@ -156,8 +156,8 @@ def start_command(**flags: Any) -> None:
 def keep_command(**flags: Any) -> None:
     """Keep the schedulers of all topologies that were submitted on this host running, until interrupted.
 
-    Use it as the main process of a pod from which topologies are submitted. It restarts schedulers that have died, and
-    stops them when it is stopped. Containers keep running.
+    Use it as the main process of a pod from which topologies are submitted. The command restarts schedulers that have
+    died, and stops all schedulers when it is stopped. Containers keep running.
     """
     from heronpy.cli.submit.scheduler import keep
 
@@ -178,7 +178,7 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
     name such as stmgr-1 or executor-1.
 
     KILL sends SIGKILL; STOP sends SIGSTOP, waits, and sends SIGCONT. The signals go to processes of this topology and
-    of this user only. 'heron status' and 'heron events' show what follows; the page on guarantees says what is lost.
+    of this user only. 'heron status' and 'heron events' show the effects; the page on guarantees lists the losses.
     """
     if stopped_s is not None and signal_name != "STOP":
         raise click.UsageError("--for sets how long STOP halts processes; add --signal STOP")
@@ -189,14 +189,14 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
 
 @verb("clean", topology=optional_topology_argument)
 @click.option("--older-than", "older_than_s", type=Duration(), default="7d", show_default=True, metavar="TIME",
-              help="Remove folders in which nothing was written for this time; 0s for all.")  # fmt: skip
+              help="Remove folders that were not written to for this time; 0s: all folders.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="List the folders that would be removed, and remove nothing.")
 def clean_command(**flags: Any) -> None:
     """Remove the logs and working folders of topologies that have ended, from this machine.
 
-    With TOPOLOGY, only those of this name. The folders are below HERON_HOME. Afterwards, the last run is no longer
+    With TOPOLOGY, only folders of this name. The folders are below HERON_HOME. Afterwards, the last run is no longer
     shown by 'heron logs', 'heron events' and 'heron dead-letters'. A topology that runs, or has not been killed, is
-    left alone. Checkpoints stay, as do batches not yet handed to Spark: 'heron submit --restore' needs them.
+    left alone. Checkpoints and batches not yet handed to Spark are kept, because 'heron submit --restore' needs them.
     """
     from heronpy.cli.change.clean import clean
 

@@ -128,7 +128,7 @@ def delete_command(checkpoint: str | None, everything: bool, older_than: float |
 @click.argument("checkpoint", metavar="ID|PATH|URL", shell_complete=complete.checkpoints)
 @click.argument("store", type=Store(), metavar="DIR|URL")
 @click.option("--threads", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N",
-              help="Files to copy at the same time.")  # fmt: skip
+              help="Number of files to copy at the same time.")  # fmt: skip
 def copy_command(**flags: Any) -> None:
     """Copy a checkpoint to another store, from which a topology can be submitted with --restore.
 

@@ -1,4 +1,4 @@
-"""`heron cluster`: the settings of a cluster whose containers an engine runs; `heron env`: what its hosts install."""
+"""`heron cluster`: settings of a cluster whose containers an engine runs; `heron env`: what the hosts install."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def check_command(**flags: Any) -> None:
 
     The last test runs a container. It shows whether a host of the cluster runs the container, has the same Python and
     heronpy, sees the shared folders, and reaches this host. The test leaves nothing behind. `wait` means that the
-    cluster has no room now, and `skip` that this host cannot test the requirement; the line says why. Exit code 0: no
-    test failed; 1: a test failed.
+    cluster has no free capacity now, and `skip` means that this host cannot test the requirement; the line says why.
+    Exit code 0: no test failed; 1: a test failed.
     """
     from heronpy.cli.change.cluster import check
 
@@ -51,7 +51,7 @@ def check_command(**flags: Any) -> None:
 @verb("access", cluster_command, topology=None, json=False)
 @click.option("--install", is_flag=True, help="Read the output of another host from standard input.")
 def access_command(**flags: Any) -> None:
-    """Let commands on another host reach the topologies that were submitted from this one.
+    """Let commands on another host reach the topologies that were submitted from this host.
 
     Prints your command key and the addresses of the schedulers' control endpoints. The output is a secret: it gives
     full control of these topologies. The other host reads it with --install, and also needs the cluster's settings:
@@ -69,7 +69,7 @@ def hosts_command(**flags: Any) -> None:
     """Show the hosts that get no containers, each with its topology, the reason and the remaining time.
 
     A host is avoided for heron.engine.avoid_s after it lost a container or was drained. It is still used if it is ready
-    and no other host has room.
+    and no other host has free capacity.
     """
     from heronpy.cli.change.cluster import hosts
 
@@ -96,7 +96,7 @@ def env_command() -> None:
 
 @env_command.command("pack")
 @click.option("-r", "--requirement", "requirements", required=True, metavar="FILE",
-              type=click.Path(dir_okay=False, path_type=Path), help="Requirements file of pip.")  # fmt: skip
+              type=click.Path(dir_okay=False, path_type=Path), help="Requirements file for pip.")  # fmt: skip
 @click.option("-o", "--output", "into", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="File to write; the digest of its content is added to the name: env.zip becomes"
               " env-DIGEST.zip.")  # fmt: skip
@@ -105,9 +105,9 @@ def env_command() -> None:
 def pack_command(**flags: Any) -> None:
     """Download the wheels for a requirements file into one file, a wheelhouse.
 
-    The file fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names it,
-    each host installs it once, without a package index, and runs topologies in that environment. Prints the path of
-    the file.
+    The file fits hosts with this Python and platform. If heron.engine.environment in a cluster's engine.yaml names
+    the file, each host installs the wheels once, without a package index, and runs topologies in that environment.
+    Prints the path of the file.
     """
     from heronpy.cli.output import say
     from heronpy.storage.wheelhouse import pack

@@ -1,4 +1,4 @@
-"""`heron config`: settings with their origin, and the client's own defaults of a cluster."""
+"""`heron config`: settings with their origin, and the client's defaults for a cluster."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def show_command(
 
 @reading("list", config_command, topology=None, common=False)
 def list_command(target: Target, as_json: bool) -> None:
-    """List the client defaults of a cluster."""
+    """List the client defaults for a cluster."""
     config = ClientConfig(target.cluster)
     if as_json:
         print_json({"path": str(config.path), "values": config.values})
@@ -109,7 +109,7 @@ def list_command(target: Target, as_json: bool) -> None:
 @click.argument("key", shell_complete=complete.client_keys)
 @click.argument("value")
 def set_command(target: Target, key: str, value: str) -> None:
-    """Set a client default of a cluster: config-path, role, environ or heron.<room>.<field>."""
+    """Set a client default for a cluster: config-path, role, environ or heron.<room>.<field>."""
     known = known_clusters(value if key == "config-path" else None)
     if target.cluster not in known:
         hint = suggestion(target.cluster, known, f"; the clusters are {', '.join(known)}")
@@ -123,7 +123,7 @@ def set_command(target: Target, key: str, value: str) -> None:
 @verb("unset", config_command, topology=None, json=False, common=False)
 @click.argument("key", shell_complete=complete.client_keys)
 def unset_command(target: Target, key: str) -> None:
-    """Remove a client default of a cluster."""
+    """Remove a client default for a cluster."""
     config = ClientConfig(target.cluster)
     if not config.unset(key):
         hint = suggestion(key, config.values, f"; see 'heron config list {target.cluster}'")
@@ -138,7 +138,7 @@ def _keys(room: str, settings: dict[str, dict[str, SettingValue]]) -> list[str]:
 def _values(
     session: Session, topology: str | None
 ) -> tuple[dict[str, dict[str, SettingValue]], dict[str, str], dict[str, dict[str, SettingValue]]]:
-    """Settings, origins and overrides of components: of a topology, or of the cluster."""
+    """Settings, their origins and the overrides by component, for a topology or for the cluster."""
     if topology is not None:
         spec = session.launch_of(session.find(topology))
         return spec.settings, spec.origins, spec.component_settings

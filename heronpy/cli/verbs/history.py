@@ -17,15 +17,15 @@ _run = click.argument("run", metavar="RUN", shell_complete=complete.past_runs)
 def history_command() -> None:
     """Show runs of topologies that have ended, even if all their processes were killed.
 
-    RUN is the name of a topology, for its last run; the id of a run, as 'heron history list' shows it; or the name of a
-    batch run, such as visits/3. The verb reads files of this host and asks no process. A run that ended more than seven
-    days ago is kept only while it is among the last five runs of its name.
+    RUN is the name of a topology (for its last run), the id of a run, as 'heron history list' shows it, or the name of
+    a batch run, such as visits/3. The verb reads files on this host and requests nothing from processes. A run that
+    ended more than seven days ago is kept only while it is among the last five runs of its name.
     """
 
 
 @reading("list", history_command, topology=None)
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
-              help="Only the newest N.")  # fmt: skip
+              help="Show only the newest N runs.")  # fmt: skip
 def list_command(**flags: Any) -> None:
     """List the runs of a cluster, a role or an environ, newest first."""
     from heronpy.cli.look.history import list_runs
@@ -35,7 +35,7 @@ def list_command(**flags: Any) -> None:
 
 @reading("show", history_command, topology=_run)
 def show_command(**flags: Any) -> None:
-    """Show how a run ended: the cause, figures, work units, the doctor's findings, and its last events."""
+    """Show how a run ended: the cause, figures, work units, the doctor's findings, and the last events."""
     from heronpy.cli.look.history import show_run
 
     show_run(**flags)
@@ -61,9 +61,9 @@ def exceptions_command(**flags: Any) -> None:
 
 @reading("logs", history_command, topology=_run)
 @click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...")
-@click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N records.")
-@click.option("--find", metavar="TEXT", help="Only records that contain TEXT literally.")
+@click.option("--level", metavar="LEVEL", help="Show only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Show only the last N records.")
+@click.option("--find", metavar="TEXT", help="Show only records that contain TEXT literally.")
 @click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
 def logs_command(**flags: Any) -> None:
     """Show the log records of a run's processes, merged by time."""
@@ -82,9 +82,8 @@ def compare_command(**flags: Any) -> None:
     """Compare the results of two batch runs, such as visits/3 and visits/4, or of two folders of a sink.
 
     Rows are compared for each sink, as text. The number of equal rows matters; their order does not. A run that was
-    submitted with --hold can be compared as well. For runs, time, CPU, memory and attempts are shown next to each
-    other. A folder is named by a path that is not of the form NAME/NUMBER, such as ./out or /data/out. Exit code 1:
-    rows differ.
+    submitted with --hold can be compared as well. For runs, time, CPU, memory and attempts are shown side by side.
+    The path of a folder must not have the form NAME/NUMBER; write ./out or /data/out. Exit code 1: rows differ.
 
     \b
     heron submit local visits_new.py --mode batch --as visits/3 --hold

@@ -48,7 +48,7 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 @_why
 @_waits
 def create_command(**flags: Any) -> None:
-    """Make a job from a program, named after its topology, and start it; starts the manager if none is active.
+    """Make and start a job from a program, named after its topology; starts the manager if none is active.
 
     PROGRAM and its arguments are those of 'heron submit'. --config-property sets settings of the job.
     """
@@ -63,7 +63,7 @@ def create_command(**flags: Any) -> None:
 def adopt_command(**flags: Any) -> None:
     """Make a job from a running topology, without a restart.
 
-    The job takes the current program, settings and numbers of tasks of the topology.
+    The job takes over the topology's current program, settings and numbers of tasks.
     """
     from heronpy.cli.submit.deploying import adopt
 
@@ -78,8 +78,8 @@ def adopt_command(**flags: Any) -> None:
 def deploy_command(**flags: Any) -> None:
     """Give a job another program: the topology is stopped with a savepoint, and started again from it.
 
-    A program that cannot be imported, or that the state does not fit, is refused while the old one runs. If the new
-    program fails within 30 s after its start, the topology is stopped, and the old program runs again from the
+    A program that cannot be imported, or does not fit the state, is refused, and the old one keeps running. If the
+    new program fails within 30 s after its start, the topology is stopped, and the old program runs again from the
     savepoint.
     """
     from heronpy.cli.submit.deploying import deploy
@@ -114,8 +114,8 @@ def show_command(**flags: Any) -> None:
 def set_command(**flags: Any) -> None:
     """Set keys of a job, such as parallelism.COMPONENT=4; 'heron job schema' lists them.
 
-    A change of settings stops the topology and starts it again. Numbers of tasks, resources, concurrency and
-    configuration change while it runs.
+    A change to settings stops the topology and starts it again. Numbers of tasks, resources, concurrency and
+    configuration change while the topology runs.
     """
     from heronpy.cli.change.jobs import set_keys
 
@@ -145,7 +145,7 @@ def unset_command(**flags: Any) -> None:
 @_why
 @_waits
 def apply_command(**flags: Any) -> None:
-    """Replace a layer of jobs by the content of a file, for example one kept in git.
+    """Replace a layer of jobs with the content of a file, for example a file that is kept in git.
 
     Each document has the name of a job (job: NAME) and the keys of the layer; 'heron job schema' lists them. Keys of
     the layer that the file does not have are unset. All documents are checked before the first is written.
@@ -175,7 +175,7 @@ def explain_command(**flags: Any) -> None:
 
 @verb("slo", job_command, topology=_job)
 def slo_command(**flags: Any) -> None:
-    """Show the share of the time in which a job kept its promise, and when it did not."""
+    """Show for what share of the time a job kept its promise, and when it did not."""
     from heronpy.cli.change.job_evidence import slo
 
     slo(**flags)
@@ -186,8 +186,8 @@ def slo_command(**flags: Any) -> None:
 def replay_command(file: BinaryIO, as_json: bool) -> None:
     """Print the scaler's decisions for a file from 'heron job explain --record'.
 
-    The same release prints the decisions that were made at that time. Each line of the file has the limits and the
-    promise of its time: change them to see other decisions.
+    With the same release, these are the decisions that were made at the time. Each line of the file has the limits and
+    the promise that were then in effect: change them to see other decisions.
     """
     from heronpy.cli.change.job_evidence import replay
 
@@ -242,7 +242,7 @@ def release_command(**flags: Any) -> None:
 
 @_verb("delete")
 def delete_command(**flags: Any) -> None:
-    """Remove a stopped job; checkpoints and logs of its topology stay."""
+    """Remove a stopped job; the checkpoints and logs of its topology are kept."""
     from heronpy.cli.change.jobs import delete
 
     delete(**flags)

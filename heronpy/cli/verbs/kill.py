@@ -17,7 +17,7 @@ from heronpy.cli.flags.arguments import timeout_flag, verb
 )
 @click.option("--force", is_flag=True, help="Remove the topology even if containers on an engine may still run.")
 def kill_command(**flags: Any) -> None:
-    """Stop a topology and remove it from the cluster; its log files and its checkpoints stay.
+    """Stop a topology and remove it from the cluster; its logs and checkpoints are kept.
 
     'heron submit --restore' resumes from a checkpoint; 'heron checkpoints delete' removes checkpoints. With an engine,
     the command waits until the end of every container is confirmed. If that takes too long, it names the containers
@@ -33,12 +33,12 @@ def kill_command(**flags: Any) -> None:
 
 
 @verb("stop")
-@click.option("--drain", is_flag=True, help="Process all tuples in flight and finish the bolts, then end.")
+@click.option("--drain", is_flag=True, help="Process all tuples in flight, finish the bolts, and end.")
 @click.option("--savepoint", is_flag=True, help="Take a savepoint to resume from, then end; EFFECTIVELY_ONCE only.")
 @timeout_flag(300.0, "Seconds that the drain or the savepoint may take.")
 @click.option("--force", is_flag=True, help="Kill the topology even if the drain or the savepoint fails.")
 def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
-    """End a topology gracefully and remove it from the cluster; its logs and checkpoints stay.
+    """End a topology gracefully and remove it from the cluster; its logs and checkpoints are kept.
 
     Its spouts are deactivated. --drain waits until no tuple is in flight and then finishes every bolt, as at the
     end of bounded input: windows fire, sinks publish. --savepoint keeps the tuples in flight in a savepoint, from
@@ -48,7 +48,7 @@ def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
     again.
     """
     if drain and savepoint:
-        raise click.UsageError("--drain and --savepoint exclude each other; leave out one of them")
+        raise click.UsageError("--drain and --savepoint are mutually exclusive; leave out one of them")
     if not drain and not savepoint:
         raise click.UsageError("choose how to stop: --drain or --savepoint; 'heron kill' stops immediately")
     from heronpy.cli.change.stop import stop

@@ -85,7 +85,7 @@ def startup_command(**flags: Any) -> int:
 @click.argument("names", nargs=-1, type=click.Choice(SCENES), metavar="[SCENE]...")
 @click.option("--bytes", "size", default="1GB", show_default=True, metavar="BYTES", help="Size of the logs.")
 @click.option("--preemptions", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N",
-              help="Number of attempts that 'preempted' ends by SIGTERM.")  # fmt: skip
+              help="Number of attempts that 'preempted' ends with SIGTERM.")  # fmt: skip
 @click.option("--exchange", default="2GB", show_default=True, metavar="BYTES",
               help="Bytes that 'exchange' passes between two stages.")  # fmt: skip
 @_output_flags
@@ -154,7 +154,7 @@ def control_plane_command(**flags: Any) -> int:
 @click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True,
               help="Number of containers of the word count.")  # fmt: skip
 @click.option("--duration", "duration_s", type=click.FloatRange(min=1), default=8.0, show_default=True, metavar="S",
-              help="Seconds to emit per variant.")  # fmt: skip
+              help="Seconds for which each variant emits tuples.")  # fmt: skip
 @_output_flags
 def costs_command(**flags: Any) -> int:
     """Measure the costs of metrics, logging, encryption and guarantees with the word count."""
@@ -186,10 +186,10 @@ def costs_command(**flags: Any) -> int:
     type=click.IntRange(3, 1000),
     default=100,
     show_default=True,
-    help="Number of topologies to start in a pool, and the same number by submit.",
+    help="Number of topologies to start in a pool; the same number is started with submit.",
 )
 @click.option("--days", type=click.IntRange(1, 14), default=3, show_default=True,
-              help="Number of days of the scaler to simulate.")  # fmt: skip
+              help="Number of days for which to simulate the scaler.")  # fmt: skip
 @_output_flags
 def jobs_command(**flags: Any) -> int:
     """Measure the costs of jobs, pools and the scaler, and the scaler's wrong decisions.
@@ -311,12 +311,12 @@ def _profile_command(load: profiles.Load) -> click.Command:
         click.option("--rate", type=click.FloatRange(min=0), metavar="N",
                      help=f"Tuples per second of each spout task; 0: as fast as possible.  [default: {load.rate:g}]"),
         click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), metavar="S",
-                     help=f"Seconds to emit.  [default: {load.duration_s:g}]"),
+                     help=f"Seconds for which the spouts emit.  [default: {load.duration_s:g}]"),
         click.option("--tuples", type=click.IntRange(min=1), metavar="N", help="Emit this number of tuples instead."),
         click.option("--payload", "payload_bytes", type=click.IntRange(min=0), metavar="BYTES",
                      help=f"Size of the payload.  [default: {load.payload_bytes}]"),
         click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), metavar="S",
-                     help=f"Seconds at the start that the steady figures exclude.  [default: {load.warmup_s:g}]"),
+                     help=f"Warm-up in seconds, left out of the steady figures.  [default: {load.warmup_s:g}]"),
         click.option("--max-spout-pending", type=click.IntRange(min=1), metavar="N",
                      help=f"Unacked tuples per spout task.  [default: {load.max_spout_pending}]"),
         click.option("--set", "parameters", multiple=True, metavar="KEY=VALUE",

@@ -23,7 +23,7 @@ from heronpy.cli.flags.reading import Reading, reading, reading_target
 #: Names of EventKind in control.proto for the filter of `heron events`.
 KINDS = ("life", "master", "restart", "oom", "silent", "backpressure", "checkpoint", "restore", "update")
 
-_task = click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Only the task with this id.",
+_task = click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Show only the task with this id.",
                      shell_complete=complete.tasks)  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def progress_command(**flags: Any) -> None:
 @click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds, until Ctrl-C.")
 @click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
               help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
-              " passwords and keys. Without FILE, the file is made in this folder and its name is printed. With"
+              " passwords and keys. Without FILE, the file is created in this folder and its name is printed. With"
               " --watch, each measurement is appended.")  # fmt: skip
 def doctor_command(**flags: Any) -> None:
     """Find what slows a topology down, with evidence and the next step.
@@ -114,7 +114,7 @@ def top_command(once: bool, **flags: Any) -> None:
     """Watch a topology: its bottleneck, components and tasks, rates, queues, busy time.
 
     On a terminal: Enter opens the tasks of a component and the figures of a task, Esc goes back, s sorts, / filters,
-    ? shows all keys, q ends it. With -n or --once, or without a terminal, snapshots of the components with their counts
+    ? shows all keys, q quits. With -n or --once, or without a terminal, snapshots of the components with their counts
     are printed one after the other; with --json, one line of JSON each.
     """
     from heronpy.cli.look.top import watch
@@ -130,17 +130,17 @@ def top_command(once: bool, **flags: Any) -> None:
 @click.option(
     "-f", "--follow", is_flag=True, help="Keep printing new records, until the topology ends or Ctrl-C is pressed."
 )
-@click.option("--since", metavar="TIME", help="Only newer records: an age such as 5m, or an ISO time.")
-@click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
+@click.option("--since", metavar="TIME", help="Show only newer records: an age such as 5m, or an ISO time.")
+@click.option("--level", metavar="LEVEL", help="Show only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
 @click.option(
     "-n",
     "--lines",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Only the last N records (with --follow: 10 unless --since is given).",
+    help="Show only the last N records (with --follow: 10 unless --since is given).",
 )
-@click.option("--find", metavar="TEXT", help="Only lines that contain TEXT literally: the newest first, at most 1,000"
-              " hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
+@click.option("--find", metavar="TEXT", help="Show only lines that contain TEXT literally: the newest first, at most"
+              " 1,000 hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
 @click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
 @click.option("--context", type=click.IntRange(0, 50), default=0, metavar="N",
               help="With --find: also print N lines before and after each hit.")  # fmt: skip
@@ -165,17 +165,17 @@ def logs_command(**flags: Any) -> None:
 
 
 @reading("events")
-@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; may be repeated.")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Show only this event kind; repeatable.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
-              help="Only the newest N.")  # fmt: skip
+              help="Show only the newest N events.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events, until Ctrl-C.")
 @click.option("--start", is_flag=True, help="Show how long each phase of the start took, instead of events.")
 def events_command(**flags: Any) -> None:
     """Show the events of a topology: restarts with their reason, backpressure, checkpoints, restores, updates,
     takeovers.
 
-    The newest event comes last. Repetitions within 2.5 minutes share one line with a count. The topology master keeps
-    1,000 events, and hands the newest 200 to its successor.
+    The newest event comes last. Repeated events within 2.5 minutes share one line with a count. The topology master
+    keeps 1,000 events, and hands the newest 200 to its successor.
     """
     from heronpy.cli.look.events import show_events
 
@@ -183,7 +183,7 @@ def events_command(**flags: Any) -> None:
 
 
 @reading("exceptions")
-@component_flags("Only this component.")
+@component_flags("Show only this component.")
 @_task
 @click.option("--summary", is_flag=True, help="Print a table without tracebacks.")
 @click.option("--all", "everything", is_flag=True, help="List the tasks separately, with all tracebacks.")
@@ -200,7 +200,7 @@ def exceptions_command(**flags: Any) -> None:
 @click.option("--rate", "per_s", type=click.FloatRange(0, 1000), default=100.0, show_default=True, metavar="N",
               help="Tuples per second that all spouts together trace; 0: heron.trace.per_s.")  # fmt: skip
 @click.option("--min-ms", type=click.FloatRange(0), default=0.0, metavar="MS",
-              help="Only tuples that took at least this many milliseconds.")  # fmt: skip
+              help="Show only tuples that took at least this many milliseconds.")  # fmt: skip
 @click.option("--otlp", metavar="URL", help="Also send the traces to an OpenTelemetry collector, as JSON over HTTP, for"
               " example http://127.0.0.1:4318.")  # fmt: skip
 def trace_command(**flags: Any) -> None:
@@ -221,7 +221,7 @@ def trace_command(**flags: Any) -> None:
 
 
 @reading("slow")
-@component_flags("Only this component.")
+@component_flags("Show only this component.")
 @_task
 def slow_command(**flags: Any) -> None:
     """Show the tuples whose process() took longer than heron.instance.slow_ms, with their values, slowest first.
@@ -238,9 +238,9 @@ def slow_command(**flags: Any) -> None:
 def batches_command(**flags: Any) -> None:
     """Show the Spark batches that failed under EFFECTIVELY_ONCE, with the error; --retry tries them again.
 
-    A batch fails when your function has raised heron.spark.max_retries times after the first attempt; its rows are
-    kept. A full disk or an unreachable store does not count as an attempt. In other modes no rows are kept: the tuples
-    of a failed batch fail at their spout.
+    A batch fails when your function has raised heron.spark.max_retries times after the first attempt; the rows of the
+    batch are kept. A full disk or an unreachable store does not count as an attempt. In other modes no rows are kept:
+    the tuples of a failed batch fail at their spout.
     """
     from heronpy.cli.look.batches import show_batches
 
@@ -248,13 +248,13 @@ def batches_command(**flags: Any) -> None:
 
 
 @reading("dead-letters")
-@component_flags("Only tuples given up by this component.")
-@click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
+@component_flags("Show only tuples given up by this component.")
+@click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Show only the last N dead letters.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new dead letters, until Ctrl-C.")
 def dead_letters_command(**flags: Any) -> None:
     """Show the tuples that were given up, with payload, traceback, task and attempts.
 
-    A tuple is given up when its processing raised, hung or crashed the task heron.instance.poison_tries
+    A tuple is given up when processing it has raised, hung or crashed the task heron.instance.poison_tries
     times; under ATMOST_ONCE, where nothing is retried, the first time. Also works after the topology was
     killed. --json prints one array; --json --follow prints one object per line.
     """
@@ -287,7 +287,7 @@ def stacks_command(**flags: Any) -> None:
 def heap_command(**flags: Any) -> None:
     """Show the objects of a running task or process by type, with number and size but without values.
 
-    The process stops while they are counted, for about --limit seconds at most; you are asked first. TASK is a task's
+    The process stops while they are counted, for about --limit seconds at most; you must confirm this. TASK is a task's
     number, its instance id, its name on the pages (count-2), or a component that has one task only; PROCESS is a name
     such as stmgr-1 or tmaster. Memory of C extensions and memory shared with sibling processes are not listed.
     """
@@ -320,7 +320,7 @@ def profile_command(**flags: Any) -> None:
 
 
 class Metrics(Reading, click.Group):
-    """Metrics of a topology, unless the first word is a subcommand: then a topology of that name needs its cluster."""
+    """Metrics of a topology, unless the first word is the name of a subcommand."""
 
     allow_extra_args = False
     allow_interspersed_args = True
@@ -350,11 +350,11 @@ class Metrics(Reading, click.Group):
 @click.group("metrics", cls=Metrics, invoke_without_command=True)
 @reading_target
 @topology_argument
-@component_flags("Only this component.")
-@click.option("--instance", "instances", multiple=True, metavar="ID", help="Only this instance or process; repeatable.",
-              shell_complete=complete.instances)  # fmt: skip
-@click.option("--name", "names", multiple=True, metavar="METRIC", help="Only this metric or NAME/LABEL; repeatable.",
-              shell_complete=complete.metrics)  # fmt: skip
+@component_flags("Show only this component.")
+@click.option("--instance", "instances", multiple=True, metavar="ID",
+              help="Show only this instance or process; repeatable.", shell_complete=complete.instances)  # fmt: skip
+@click.option("--name", "names", multiple=True, metavar="METRIC",
+              help="Show only this metric or NAME/LABEL; repeatable.", shell_complete=complete.metrics)  # fmt: skip
 @click.option("--interval", "interval", metavar="TIME", help="Count only the last 5m, for example.")
 @click.option("--by-instance", is_flag=True, help="A row per instance instead of per component.")
 @click.option("--all", "everything", is_flag=True, help="Every metric of every process, one row each.")
@@ -364,9 +364,9 @@ def metrics_command(**flags: Any) -> None:
     """Show metrics, summed by component or by instance.
 
     Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory. Latency is
-    that of complete tuple trees at an acking spout, otherwise of one call of process or next_tuple. Counters and
-    distributions are totals since the start unless --interval is given. Counts of a killed process after its last
-    report are missing; the affected components are named. --json has every metric.
+    the time to complete a tuple tree for a spout with acks, otherwise the time of one call of process or next_tuple.
+    Counters and distributions are totals since the start unless --interval is given. Counts of a killed process after
+    its last report are missing; the output names the affected components. --json has every metric.
 
     With targets, rules or dashboard as the first word it prints the input of Prometheus and Grafana. To see the metrics
     of a topology with such a name, name the cluster: heron metrics local rules

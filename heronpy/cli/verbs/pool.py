@@ -9,15 +9,15 @@ import click
 from heronpy.cli.flags.arguments import timeout_flag, verb
 
 _pool = click.argument("pool")
-_slots = click.option("--slots", type=int, required=True, metavar="N", help="How many slots the pool has.")
+_slots = click.option("--slots", type=int, required=True, metavar="N", help="Number of slots in the pool.")
 
 
 @click.group("pool")
 def pool_command() -> None:
     """Run many small topologies in few containers: the slots of a pool.
 
-    An engine places the slots like the containers of a topology. A job with place.pool=POOL runs its topology
-    in them. The containers of a slot that is lost are started in the other slots.
+    An engine places the slots like the containers of a topology. The topology of a job with place.pool=POOL runs
+    in the slots. If a slot is lost, its containers are started in other slots.
     """
 
 
@@ -52,7 +52,7 @@ def resize_command(**flags: Any) -> None:
 @verb("drain", pool_command, topology=_pool, json=False)
 @click.argument("slot", type=int)
 @click.option("--lift", is_flag=True, help="Let the slot run containers again.")
-@timeout_flag(120.0, "Seconds to wait until the slot is empty; the slot continues to empty after that.")
+@timeout_flag(120.0, "Seconds to wait until the slot is empty; its containers are moved even after that.")
 def drain_command(**flags: Any) -> None:
     """Move the topologies of a slot to other slots, and place no topology in the slot until --lift."""
     from heronpy.cli.change.pools import drain

@@ -19,7 +19,7 @@ CERTAIN = "heronpy.cli.words_for_certain"
 
 
 class _Mode(click.Choice[str]):
-    """A mode of heron; the program may have an option of the same name."""
+    """A mode of `heron submit`; the program may have an option of the same name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
@@ -30,7 +30,7 @@ class _Mode(click.Choice[str]):
 
 
 class _Submit(click.Command):
-    """Counts the words after `--`, which click drops; they certainly belong to the program."""
+    """Counts the words after `--`, which certainly belong to the program, because click drops the `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[CERTAIN] = len(args) - args.index("--") - 1 if "--" in args else 0
@@ -56,7 +56,7 @@ class _Submit(click.Command):
 )
 @timeout_flag(60.0, "Seconds for all tasks to start; sink readiness and the engine's queue have their own limits.")
 @click.option("--queue-timeout", "queue_timeout_s", type=click.FloatRange(min=0.1), metavar="S",
-              help="On an engine: seconds that containers may wait in its queue; default: no limit.")  # fmt: skip
+              help="Seconds that containers may wait in the queue of an engine; default: no limit.")  # fmt: skip
 @click.option(
     "--restore",
     metavar="latest|ID|PATH|URL",
@@ -97,14 +97,14 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
 
     With --mode batch the same command continues an unfinished run. After the run, --restore latest continues live.
 
-    Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C only ends the wait of --wait.
+    Ctrl-C removes a topology that is not running yet. Later, Ctrl-C only ends the wait of --wait.
 
     Unknown flags, and everything after '--', go to PROGRAM.
     """
     if flags["detach"] and flags["wait"]:
-        raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
+        raise click.UsageError("--detach and --wait are mutually exclusive; leave out one of them")
     if flags["detach"] and flags["foreground"]:
-        raise click.UsageError("--detach and --foreground exclude each other; leave out one of them")
+        raise click.UsageError("--detach and --foreground are mutually exclusive; leave out one of them")
     if flags["kill_on_interrupt"] and not (flags["wait"] or flags["foreground"]):
         raise click.UsageError("--kill-on-interrupt needs --wait or --foreground")
     if flags["allow_dropped_state"] and flags["restore"] is None:
@@ -142,14 +142,14 @@ def _check_mode(flags: dict[str, Any]) -> None:
 
 
 def _refuse_early_option(program: str) -> None:
-    """Unknown flags after the program belong to it; before it they are errors."""
+    """Refuse an unknown flag before the program; unknown flags after the program belong to the program."""
     if program.startswith("-") and program != "-":
         hint = suggestion(program.partition("=")[0], _known_options(), "; flags of the program come after it")
         raise click.UsageError(f"no such option: {program}{hint}", click.get_current_context())
 
 
 def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
-    """Warn of each word that is almost a heron flag; it is passed to the program nevertheless."""
+    """Warn about each word that is almost a heron flag; the word is passed to the program nevertheless."""
     known, switches = _known_options(), _known_options(switches=True)
     for word, following in itertools.pairwise((*words, "-")):
         flag = word.partition("=")[0]
@@ -158,7 +158,7 @@ def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
         has_value = "=" in word or not following.startswith("-")
         meant = suggestion(flag, [one for one in known if not (has_value and one in switches)], least=0.8)
         if meant:
-            warning(f"'{flag}' goes to the program{meant}")
+            warning(f"'{flag}' is passed to the program{meant}")
 
 
 def _known_options(switches: bool = False) -> list[str]:

@@ -40,8 +40,8 @@ def tracker_command(
 ) -> None:
     """Serve the REST API and pages of the topologies of clusters, until Ctrl-C.
 
-    On loopback, the browser of the user who runs the tracker needs no token. Programs and other users need one ('heron
-    ui token view'), and from another machine also TLS.
+    On loopback, the browser of the user who runs the tracker needs no token. Programs and other users need a token
+    ('heron ui token view'), and also TLS from another machine.
 
     \b
     heron tracker
@@ -94,7 +94,7 @@ def page_command(ctx: click.Context, target: Target, topology: str, common: Comm
 
 
 @click.group("ui", cls=Pages, invoke_without_command=True, subcommand_metavar="[[CLUSTER] TOPOLOGY | COMMAND ...]")
-@click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
+@click.option("--config-path", metavar="DIR", help="Folder with the settings files <cluster>/<room>.yaml.")
 @click.pass_context
 def ui_command(ctx: click.Context, config_path: str | None) -> None:
     """Print the address of the pages, or of one topology's page; starts the tracker on this machine if none runs.
@@ -105,7 +105,7 @@ def ui_command(ctx: click.Context, config_path: str | None) -> None:
     heron ui word_count
 
     A tracker started here ends after 30 minutes without a request. It serves only this user, whom the kernel
-    identifies. Each start makes a new random name, and so a new address.
+    identifies. Each start makes a new random name, and therefore a new address.
     """
     if ctx.invoked_subcommand is None:
         click.echo(finding.find_or_start(heron_home(), config_path).address)

@@ -96,7 +96,7 @@ def site_command(**flags: Any) -> None:
     immediately; a unit that the site finishes first still counts. A silent site loses its units in the same way after
     30 s.
 
-    gone: the site will not come back. Its copies of the files are ignored from now on. Refused while it is active.
+    gone: the site will not come back. Its copies of the files are ignored. Refused while the site is active.
     """
     from heronpy.cli.look.units import set_site
 

@@ -71,7 +71,7 @@ def list_command(**flags: Any) -> None:
 @click.option("--mode", type=click.Choice(RUN_MODES), default="ATLEAST_ONCE", show_default=True,
               help="Reliability mode; batch: a batch run, then the stream from its savepoint.")  # fmt: skip
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("none",),
-              help="A fault of 'heron verify list'; F01 means all F01-..., 'all' means all faults; repeatable.",
+              help="A fault from 'heron verify list'; F01 means all F01-..., 'all' means all faults; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--together", "as_one", is_flag=True,
               help="Inject the faults one after the other, in as few runs as possible.")  # fmt: skip
@@ -96,8 +96,8 @@ def end_command(**flags: Any) -> int:
 @verify_command.command("check")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
 @click.option("--seed", type=int, help="Seed of the source.  [default of each option: the recorded value]")
-@click.option("--partitions", type=click.IntRange(min=1), help="Partitions of the input.")
-@click.option("--count", type=click.IntRange(min=1), help="Tuples of each partition.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions of the input.")
+@click.option("--count", type=click.IntRange(min=1), help="Number of tuples in each partition.")
 @click.option("--keys", type=click.IntRange(min=1), help="Number of keys.")
 @click.option("--payload", "payload_bytes", type=click.IntRange(min=8), metavar="BYTES", help="Size of a payload.")
 @click.option("--hot-share", type=click.FloatRange(0, 1), help="Share of the tuples with the hot key.")
@@ -109,7 +109,7 @@ def end_command(**flags: Any) -> int:
 @click.option("--mode", type=click.Choice(MODES), help="Reliability mode whose guarantees are checked.")
 @click.option("--loss-max", type=click.IntRange(min=0), default=0, show_default=True,
               help="Number of tuples that may be lost under ATMOST_ONCE.")  # fmt: skip
-@click.option("--unordered", is_flag=True, help="The topology does not keep the order of keys.")
+@click.option("--unordered", is_flag=True, help="The topology does not preserve the order of tuples with the same key.")
 @json_flag
 def check_command(**flags: Any) -> int:
     """Check the records of your finished topology with SeededSource and VerifiedSink."""
@@ -126,7 +126,7 @@ def check_command(**flags: Any) -> int:
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Markdown file to write.")
 @click.option("--data", type=click.Path(path_type=Path), metavar="FILE",
-              help="JSON file for all measurements; runs that it already holds are also reported.")  # fmt: skip
+              help="JSON file for all measurements; runs that it already contains are also reported.")  # fmt: skip
 @_run_flags
 def report_command(**flags: Any) -> int:
     """Run all faults several times, and write the results as a table.

@@ -15,7 +15,7 @@ Value = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """A column of a table of rows R."""
+    """A column of a table whose rows have the type R."""
 
     key: str
     title: str
@@ -74,7 +74,7 @@ def size(count: int | None) -> str:
 
 
 def _backlog(row: ComponentLoad) -> str:
-    """A spout's backlog in tuples, or in bytes if only those are known."""
+    """A spout's backlog in tuples, or in bytes if the tuples are unknown."""
     if not _spout(row):
         return ""
     return size(row.backlog_bytes) if row.backlog_tuples is None else short(row.backlog_tuples)
@@ -86,7 +86,7 @@ def cores(used: float | None) -> str:
 
 
 def number(count: int | None) -> str:
-    """A small count."""
+    """A small count; "-" if it is unknown."""
     return "-" if count is None else str(count)
 
 
@@ -133,7 +133,7 @@ def _spout(row: ComponentLoad) -> bool:
 
 
 def ordered(rows: Iterable[R], columns: Iterable[Column[R]], sort: str) -> list[R]:
-    """Sort by the column with this key: numbers descending, words ascending; a "-" before the key reverses the order.
+    """Sort by the column with this key: numbers descending, text ascending; a "-" before the key reverses the order.
 
     Unknown values come last. An empty key keeps the order.
     """

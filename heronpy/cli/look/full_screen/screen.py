@@ -67,7 +67,7 @@ def _line(text: str, style: str = PLAIN) -> Line:
 
 
 def draw(view: View, figures: Figures, screen: Size, ascii_only: bool = False) -> list[Line]:
-    """The whole screen; `ascii_only` is for terminals without other characters."""
+    """The whole screen; `ascii_only` is for terminals that only show ASCII characters."""
     width, height = max(screen.width, 1), max(screen.height, 1)
     head = _head(view, figures, width)
     # On a low screen, the table gets at least half of the lines.
@@ -110,7 +110,7 @@ def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
 def _head(view: View, figures: Figures, width: int) -> list[Line]:
     load = figures.load
     if load is None:
-        return [_line(f"{figures.topology}  waiting for its figures", BOLD), *_wrapped(figures.trouble, WARN, width, 2)]
+        return [_line(f"{figures.topology}  waiting for figures", BOLD), *_wrapped(figures.trouble, WARN, width, 2)]
     tasks, up = sum(one.tasks for one in load.components), sum(one.up for one in load.components)
     bad, known = load.state in ("FAILED", "DEGRADED"), load.latency_p99_s is not None
     p99 = f"  end-to-end p99 {latency(load.latency_p99_s, load.latency_at_least)}" if known else ""
@@ -137,7 +137,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
     if load.culprits:
         one = load.culprits[0]
         more = f" and {len(load.culprits) - 1} more" if len(load.culprits) > 1 else ""
-        held = f"spouts held {share(load.held)} of the time" if load.held is not None else "spouts held"
+        held = f"spouts held back {share(load.held)} of the time" if load.held is not None else "spouts held back"
         waits = f"for {format_duration(one.since_s)}, {format_bytes(one.queued_bytes)} queued"
         lines += _wrapped(f"{held}, now by {one.name} ({waits}){more}", WARN, width, 2)
     for one in load.avoided[:1]:
@@ -169,16 +169,16 @@ def _help_line(view: View) -> Line:
     if view.help:
         return _line("any key: back", QUIET)
     if view.level is Level.TASK:
-        return _line("q end  Esc back  x stacks  l log  j k scroll  Space freeze  ? keys", QUIET)
+        return _line("q quit  Esc back  x stacks  l log  j k scroll  Space freeze  ? keys", QUIET)
     deeper = "Enter open  " if view.level is Level.COMPONENTS else "Enter open  Esc back  "
-    return _line(f"q end  {deeper}t tasks  s r order  / filter  Space freeze  ? keys", QUIET)
+    return _line(f"q quit  {deeper}t tasks  s r order  / filter  Space freeze  ? keys", QUIET)
 
 
 # ---- tables -----------------------------------------------------------------------------------
 
 
 def trend(values: Sequence[float | None], cells: int, bars: str = BARS) -> str:
-    """The last values as text bars, one cell each, newest at the right; a space is an unknown value.
+    """The latest values as text bars, one cell each, newest at the right; a space is an unknown value.
 
     Bars are relative to the largest value shown: 0 has the lowest bar and the largest value the highest.
     """
@@ -263,7 +263,7 @@ def _table(table: _Table, view: View, figures: Figures, width: int, height: int,
 
 
 def rows_of_all(view: View, figures: Figures) -> int:
-    """The number of rows without the filter."""
+    """The number of rows that the view would show without its filter."""
     if view.level is Level.COMPONENTS:
         return len(figures.load.components) if figures.load is not None else 0
     tasks = figures.tasks.tasks if figures.tasks is not None else []
@@ -321,7 +321,7 @@ def _row(
 
 
 def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
-    """The figures of a task, the advice, and the end of its log, or its stacks if they were requested."""
+    """A task's figures, the advice, and the end of the task's log or, if requested, the task's stacks."""
     found = next((one for one in figures.tasks.tasks if one.instance_id == view.task), None) if figures.tasks else None
     title = _line(f"task {view.task}", BOLD)
     if found is None:
@@ -333,7 +333,7 @@ def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
     for start in range(0, len(cells), per_row):
         lines.append(_line("".join(cell.ljust(26) for cell in cells[start : start + per_row])))
     if found.culprit:
-        lines.append(_line("this task holds the spouts back", ALARM))
+        lines.append(_line("this task is holding back the spouts", ALARM))
     if found.error:
         lines += _wrapped(found.error, ALARM, width, 3)
     if found.exit_reason:

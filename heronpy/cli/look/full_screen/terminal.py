@@ -55,7 +55,7 @@ STACKS_MAX = 64 * 1024
 
 @dataclass(slots=True)
 class _Asked:
-    """The answers; written by the thread only."""
+    """The latest answers; only the thread changes this object."""
 
     figures: Figures
     topology_id: str = ""
@@ -68,13 +68,13 @@ class _Asked:
 class Asking:
     """Requests figures in a thread, so that keys never wait for answers.
 
-    A byte is written to the descriptor `wake` after each look.
+    A byte is written to the descriptor `wake` after each round of requests.
     """
 
     def __init__(
         self, session: Session, topology: str, interval_s: float, look_for_end: Callable[[bool], None], wake: int
     ) -> None:
-        """`look_for_end` is called after each request with whether it was answered; raises if no answer will come."""
+        """`look_for_end` gets whether a request was answered, after each request; it raises if no answer will come."""
         self._session, self._name, self._interval_s = session, topology, interval_s
         self._look_for_end, self._wake = look_for_end, wake
         self._lock = threading.Condition()
@@ -89,7 +89,7 @@ class Asking:
         self._thread.start()
 
     def want(self, wish: Wish) -> None:
-        """Request this from now on; a changed wish is sent immediately."""
+        """Request this data from now on; a changed wish is sent immediately."""
         with self._lock:
             if wish != self._wish:
                 self._wish = wish
@@ -222,7 +222,7 @@ class Asking:
 
 
 def _trends(client: RpcClient, load: Load) -> dict[str, tuple[float | None, ...]]:
-    """Tuples per second by minute that spouts emit and bolts execute; the last value is the present rate."""
+    """Tuples per second that spouts emit and bolts execute, one value per minute; the last is the current rate."""
     request = control_pb2.GetTimeline(names=["emitted", "executed"], since=load.at - TREND_S)
     try:
         kept = read(client.call(request, ASK_S), Timeline)

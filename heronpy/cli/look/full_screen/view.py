@@ -61,7 +61,7 @@ class Wish:
 
 
 class Level(Enum):
-    """Depth of the view."""
+    """What the view shows: all components, the tasks of one, or one task."""
 
     COMPONENTS = "components"
     TASKS = "tasks"
@@ -101,19 +101,19 @@ KEYS = (
     ("up down j k", "choose a row; also PgUp, PgDn, Home, End"),
     ("Enter", "the tasks of the component; the figures of the task"),
     ("Esc", "back; leave the filter"),
-    ("t", "the tasks of all components, and back"),
-    ("s S", "sort by the next column, by the previous one"),
+    ("t", "the tasks of all components; back to the components"),
+    ("s S", "sort by the next column, or the previous one"),
     ("r", "reverse the order"),
     ("/", "show only rows whose name has these words; Enter keeps the filter, Esc clears it"),
-    ("x l", "in a task: the stacks of its threads; the end of its log"),
-    ("Space", "freeze, and continue"),
+    ("x l", "for a task: the stacks of its threads; the end of its log"),
+    ("Space", "freeze the display; continue"),
     ("? h", "this help"),
-    ("q", "end"),
+    ("q", "quit"),
 )
 
 
 def rows_of(view: View, figures: Figures) -> list[str]:
-    """The names of the rows that the view shows, in its order."""
+    """The names of the rows that the view shows, in the same order."""
     if view.level is Level.COMPONENTS:
         loads = figures.load.components if figures.load is not None else []
         return [row.name for row in ordered(loads, COMPONENTS, view.sort) if fits(view.filter, row.name)]
@@ -124,7 +124,7 @@ def rows_of(view: View, figures: Figures) -> list[str]:
 
 
 def wish_of(view: View) -> Wish:
-    """What the view needs from the topology master."""
+    """The data that the view needs from the topology master."""
     if view.level is Level.COMPONENTS:
         return Wish()
     if view.level is Level.TASKS:
@@ -139,7 +139,7 @@ def position(view: View, names: Sequence[str]) -> int:
 
 
 def press(view: View, key: str, names: Sequence[str]) -> View:
-    """The view after a key; `names` are those of `rows_of`."""
+    """The view after a key; `names` is the result of `rows_of`."""
     if view.typing:
         return _typed(view, key)
     if view.help:
