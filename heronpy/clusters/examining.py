@@ -19,6 +19,7 @@ from heronpy.health.times import TIMES, Times
 from heronpy.net.answers import read
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
+from heronpy.statemgr import paths
 from heronpy.views.findings import SCHEDULER_DOWN, Finding, Verdict
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Events, Timeline
@@ -77,6 +78,7 @@ def look(
     with session.tmaster(topology) as client:
         ask = _Asking(client, time.monotonic() + within_s)
         signals, findings = _look(session, topology, window_s, ask, times)
+    signals.job = session.state.exists(paths.job(topology))
     if session.lacks_scheduler(topology):
         return signals, without_scheduler(findings)
     if session.engine_of(topology):

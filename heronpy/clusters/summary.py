@@ -40,6 +40,7 @@ def topology_of(
     cause: str = "",
     recent: Sequence[float | None] = (),
     spark: bool | None = None,
+    job: bool = False,
 ) -> Topology:
     """The summary of a topology in the state manager.
 
@@ -49,7 +50,7 @@ def topology_of(
     load = reply.load if reply is not None else None
     leading = next(iter(reply.findings), None) if reply is not None and not absent else None
     state = absent or (state_label(reply.load.state, reply.totals) if reply is not None else STARTING)
-    said = finding_of(leading, record.cluster, record.topology) if leading is not None else None
+    said = finding_of(leading, record.cluster, record.topology, job) if leading is not None else None
     return Topology(
         cluster=record.cluster,
         role=record.role,

@@ -25,14 +25,14 @@ _QUOTE_CODE = frozenset((Verdict.HUNG, Verdict.DEPENDENCY, Verdict.SLOW_TASK))
 _QUOTE_PROCESSES = frozenset((Verdict.FAILED, Verdict.DOWN, Verdict.MEMORY, Verdict.CRASHING))
 
 
-def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:
+def finding_of(finding: Finding, cluster: str, topology: str, job: bool = False) -> shapes.Finding:
     """One finding as text, and its sentence without the user's values."""
     said = sentence(finding, topology)
     return shapes.Finding(
         verdict=finding.verdict.value,
         calm=finding.verdict in CALM,
         sentence=said,
-        next=advice(finding, cluster, topology),
+        next=advice(finding, cluster, topology, job),
         component=finding.component,
         task=finding.task,
         figures=dict(finding.figures),
@@ -67,7 +67,7 @@ def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str) -> sh
         topology=signals.topology,
         healthy=all(finding.verdict in CALM for finding in findings),
         window_s=signals.window_s,
-        findings=[finding_of(one, cluster, signals.topology) for one in findings],
+        findings=[finding_of(one, cluster, signals.topology, signals.job) for one in findings],
         emitted_per_s=signals.arrival,
         held=signals.held,
         tasks=[

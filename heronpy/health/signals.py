@@ -246,6 +246,8 @@ class Signals(Struct):
     times: Times = TIMES
     #: The figures by component, as answered.
     load: Load | None = None
+    #: Whether a job controls the topology.
+    job: bool = False
 
     def of(self, component: str) -> list[TaskSignals]:
         return [task for task in self.tasks if task.component == component]

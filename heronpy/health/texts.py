@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from heronpy.common.units import counted, format_bytes, format_duration, listed
 from heronpy.views.findings import SCHEDULER_DOWN, Finding, Verdict
@@ -13,10 +15,16 @@ def sentence(finding: Finding, topology: str) -> str:
     return _SENTENCES[finding.verdict](finding, topology)
 
 
-def advice(finding: Finding, cluster: str, topology: str) -> str:
-    """The next step; "" if no action is needed."""
-    give = _ADVICE.get(finding.verdict)
-    return give(finding, f"{cluster} {topology}") if give is not None else ""
+def advice(finding: Finding, cluster: str, topology: str, job: bool = False) -> str:
+    """The next step; "" if no action is needed. A `job` that controls the topology refuses `heron update`."""
+    give, where = _ADVICE.get(finding.verdict), f"{cluster} {topology}"
+    text = give(finding, where) if give is not None else ""
+    verb = "history" if finding.verdict is Verdict.BAD_UPDATE else "explain"
+    return _UPDATE.sub(f"heron job {verb} {where}", text) if job else text
+
+
+#: A command that changes numbers of tasks, in a next step.
+_UPDATE: Final = re.compile(r"heron update \S+ \S+( --component-parallelism \S+:\d+)*")
 
 
 def _percent(share: float) -> str:

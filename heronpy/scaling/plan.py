@@ -78,6 +78,8 @@ class _Round:
         self.said: list[Decision] = []
         self.found: list[Alert] = []
         self.refusals: dict[str, str] = {}
+        #: Why a component that needs more tasks does not get them, although no alert is due for this alone.
+        self.blocked = "" if goal.mode == "act" else f"scale.mode is {goal.mode}"
         self.since: dict[str, float] = {}
         self.bars, self.shrunk, self.plan = dict(state.bars), dict(state.shrunk), state.plan
         self.trials: dict[str, Trial] = {}
@@ -271,6 +273,7 @@ class _Round:
                 # A backlog needs more tasks for a short time only.
                 self.found += [Alert(one.name, "maximum", text)] if one.name in pressed and needed > most else []
                 if after <= before:
+                    self.blocked = self.blocked or f"{one.name} has its maximum of {most} tasks, scale.max.{one.name}"
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
             if figures["after"] > after:
@@ -362,6 +365,7 @@ class _Round:
         text = f"not scaled: {one.name} {needs}, but {why}"
         if wanted and cause == "fixed":
             self._refuse(one.name, cause, text)
+            self.blocked = self.blocked or f"{one.name} {needs}, but {why}"
         elif wanted:
             self.found.append(Alert(one.name, cause, text))
         return False
@@ -469,7 +473,8 @@ class _Round:
             alerts.append(Alert(component, one.verdict.value, text, vetoes, waits_s))
         self.found = alerts + self.found
         wanted = any(key.startswith("wants:") for key in self.since)  # a component is full
-        alone = not self.found and not wanted and self.plan is None and not self.changing
+        explained = bool(self.blocked) if wanted else True
+        alone = not self.found and explained and not self.trials and self.plan is None and not self.changing
         lasts = self._lasting("lag", [""] if self.broken else [], self.times.window_s)
         if alone and lasts and self.lag_s is not None and not self.vetoed:
             lag_s, name = estimate.shown_lag(self.look, self.kept_up_at) or 0.0, self.look.topology
@@ -477,7 +482,7 @@ class _Round:
                 f"the lag of {name} is {format_duration(lag_s)}, above the promised {format_duration(self.goal.lag_s)}"
             )
             text = f"{name} makes no progress while tuples wait" if lag_s >= estimate.ENDLESS_S else is_lag
-            text += ", but no component is full"
+            text += f": {self.blocked}" if wanted else ", but no component is full"
             self.found.append(Alert("", "lag", text))
 
     def _is_acted_on(self, one: Finding) -> bool:

@@ -97,6 +97,7 @@ class Watched:
         self._plan: Plan | None = None
         #: Whether the topology passes batches to Spark.
         self._spark: bool | None = None
+        self._job = False
         self._node = 0
         self._absent, self._cause = STARTING, ""
         self._heard_at: float | None = None
@@ -204,6 +205,7 @@ class Watched:
         packing = await asyncio.to_thread(self.session.packing_plan, self.name)
         submitted = await asyncio.to_thread(self.session.submitted, self.name)
         self._spark = submitted.needs_spark if submitted is not None else None
+        self._job = await asyncio.to_thread(self.session.state.exists, paths.job(self.name))
         self.definition, self.packing = definition, packing
         stmgrs = self.physical.stmgrs if self.physical is not None else ()
         hosts = {stmgr.container: stmgr.host for stmgr in stmgrs if stmgr.host}
@@ -238,7 +240,7 @@ class Watched:
     def summary(self) -> Topology:
         return topology_of(
             self.record, self.reply, self.definition, self.packing,
-            absent=self._absent, cause=self._cause, recent=list(self._recent), spark=self._spark,
+            absent=self._absent, cause=self._cause, recent=list(self._recent), spark=self._spark, job=self._job,
         )  # fmt: skip
 
     async def plan(self) -> Plan:

@@ -269,6 +269,18 @@ def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     assert [type(one) for one in fixed.said] == [Refused], "said once"
 
 
+def test_a_broken_promise_is_told_also_while_the_tasks_are_pinned_or_the_scaler_is_off() -> None:
+    why = "layer oncall sets parallelism.work"
+    for job, reason in (
+        (Job(pinned=why), f"work needs 5 tasks, but {why}"),
+        (Job(replace(GOAL, mode="off")), "scale.mode is off"),
+    ):
+        job.looks(2)
+        job.looks(9, FEW, backlog=1e6)
+        (alert,) = job.of(Alerted)
+        assert alert.text.startswith("the lag of Day is ") and alert.text.endswith(f", above the promised 5s: {reason}")
+
+
 def test_a_clock_that_is_set_back_by_a_day_makes_the_scaler_wait_for_nothing() -> None:
     job = Job()
     job.looks(4, FEW)

@@ -154,7 +154,7 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
         if finding.task:
             host = f", on {finding.host}" if finding.host else ""
             say_labelled("where", f"{finding.task}: a task of {finding.component}{host}")
-        todo = advice(finding, session.target.cluster, signals.topology)
+        todo = advice(finding, session.target.cluster, signals.topology, signals.job)
         if todo:
             say_labelled("next", todo, whole=True)
     for line in seen(signals):
@@ -199,7 +199,7 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
         "topology": signals.topology,
         "window_s": round(signals.window_s, 3),
         "healthy": all(finding.verdict in CALM for finding in findings),
-        "findings": [picked(finding_of(one, cluster, signals.topology), *FINDING) for one in findings],
+        "findings": [picked(finding_of(one, cluster, signals.topology, signals.job), *FINDING) for one in findings],
         "events_known": signals.events_known,
         "unanswered": signals.unanswered,
         "arrival": signals.arrival,

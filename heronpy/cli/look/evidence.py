@@ -98,7 +98,7 @@ def lines(session: Session, signals: Signals, findings: list[Finding], at: float
     name = signals.topology
     yield recording.head(name)
     yield look_line(signals, at)
-    told = [finding_of(one, session.target.cluster, name) for one in findings]
+    told = [finding_of(one, session.target.cluster, name, signals.job) for one in findings]
     said = [picked(one, "verdict", "sentence", "next", "figures") for one in told]
     yield json.dumps(redacted_texts({"findings": said}), separators=(",", ":"))
     for found in _parts(session, name, findings):

@@ -34,6 +34,7 @@ from heronpy.net.answers import read
 from heronpy.net.rpc import RpcClient
 from heronpy.procs.interrupts import interruptible
 from heronpy.proto import control_pb2
+from heronpy.statemgr import paths
 from heronpy.views.findings import CALM
 from heronpy.views.load import TASK_METRICS, Load, LoadAnswer, tasks_of
 from heronpy.views.past import Timeline
@@ -60,6 +61,7 @@ class _Asked:
     figures: Figures
     topology_id: str = ""
     has_units: bool = False
+    job: bool = False
     heard_at: float = field(default_factory=time.monotonic)
     trends_at: float = float("-inf")
     stacks: tuple[str, int] | None = None
@@ -157,6 +159,7 @@ class Asking:
         if load.topology_id != asked.topology_id:
             asked.topology_id, asked.trends_at = load.topology_id, float("-inf")
             asked.has_units = has_units(self._session.topology(self._name))
+            asked.job = self._session.state.exists(paths.job(self._name))
             before = replace(before, trends={}, tasks=None, units=())
         finding = next(iter(load.findings), None)
         cluster = self._session.target.cluster
@@ -166,7 +169,7 @@ class Asking:
             uptime_s=load.uptime_s,
             verdict=finding.verdict.value if finding is not None else "",
             sentence=sentence(finding, self._name) if finding is not None else "",
-            advice=advice(finding, cluster, self._name) if finding is not None else "",
+            advice=advice(finding, cluster, self._name, asked.job) if finding is not None else "",
             calm=finding is None or finding.verdict in CALM,
             losses=losses_text(load.totals),
             trouble="",
