@@ -1,7 +1,7 @@
 """The client's own defaults for a cluster: ~/.config/heron/<cluster>/cli.yaml.
 
-Keys are `config-path`, `role`, `environ` and any setting `heron.<room>.<field>`; a setting here acts like
-a --config-property that precedes those of the command line. The file is replaced as a whole.
+Keys are `config-path`, `role`, `environ` and any setting `heron.<room>.<field>`; a setting in the file acts
+like a --config-property that precedes those of the command line. Each write replaces the file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ClientConfig:
         return self.values.get(key)
 
     def properties(self) -> list[str]:
-        """The settings among the values, in the form of `--config-property`."""
+        """The settings in the file, as arguments of `--config-property`."""
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
     def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
@@ -72,7 +72,7 @@ class ClientConfig:
         return warnings
 
     def unset(self, key: str) -> bool:
-        """Remove a key; False when it was not set."""
+        """Remove a key; returns False if it was not set."""
         if key not in self.values:
             return False
         left = {name: value for name, value in self.values.items() if name != key}
@@ -92,7 +92,7 @@ class ClientConfig:
 
 
 def check(key: str, value: str) -> list[str]:
-    """Raise RequestError or ConfigError for an unknown key or invalid value; returns warnings about Apache's keys."""
+    """Raise RequestError or ConfigError for an unknown key or an invalid value; return warnings about Apache's keys."""
     if key == "service_url":
         return ["service_url has no effect: heron connects to the cluster directly; set heron.statemgr.root instead"]
     if key in CLIENT_KEYS:

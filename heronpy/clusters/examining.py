@@ -40,7 +40,7 @@ class _Asking:
         self.unanswered: list[str] = []
 
     def __call__(self, body: Message, what: str) -> Any:
-        """The answer; None without an answer in time, or if a topology master of an earlier release cannot answer."""
+        """The answer; None if it is late, or if a topology master of an earlier release cannot answer."""
         try:
             return self.must(body)
         except InvalidRpcError:
@@ -85,7 +85,7 @@ def look(
 
 
 def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecord]) -> list[Finding]:
-    """Add findings about waiting containers to the findings of a topology on an engine (pure)."""
+    """Return the findings of a topology on an engine, with findings about waiting containers."""
     if not waiting:
         return findings
     names = {name for one in waiting for name in (one.name, named(one))}
@@ -97,7 +97,7 @@ def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecor
 
 
 def without_scheduler(findings: list[Finding]) -> list[Finding]:
-    """Add the finding that the scheduler does not run, which the topology master cannot report (pure)."""
+    """Return the findings with `SCHEDULER_DOWN`, which the topology master cannot report."""
     failed = [one for one in findings if one.verdict is Verdict.FAILED]
     others = [one for one in findings if one.verdict not in (Verdict.FAILED, Verdict.HEALTHY)]
     return [*failed, SCHEDULER_DOWN, *others]
@@ -145,6 +145,6 @@ def _look(
 
 
 def _age(status: control_pb2.StatusReply) -> float:
-    """Seconds since the first process of the topology started, the maximum age of a figure."""
+    """Seconds since the first process of the topology started; no figure is older."""
     started = [process.started_at for one in status.executors for process in one.processes if process.started_at]
     return max(1.0, status.uptime_s, time.time() - min(started, default=0.0) if started else 0.0)

@@ -1,4 +1,4 @@
-"""`heron cluster check`: tests the requirements of a cluster on an engine one by one."""
+"""`heron cluster check`: tests, one by one, the requirements of a cluster on an engine."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
 
 
 def times(resolved: Resolved) -> Found:
-    """Whether the times for renewal, fencing and loss of containers are consistent."""
+    """Whether the times until a container renews its lease, is fenced and is lost are consistent."""
     try:
         found = lease_times(resolved)
     except ConfigError as error:
@@ -104,7 +104,7 @@ def fencing(resolved: Resolved, state_type: str) -> Found:
 
 
 def python(resolved: Resolved) -> Found:
-    """The Python interpreter of containers, as far as this host can check it."""
+    """The containers' Python interpreter, as far as this host can check it."""
     path = python_of(resolved)
     if not os.path.isabs(path):
         return Found("python", False, f"heron.engine.python is {path!r}", "give the absolute path on the hosts")
@@ -113,7 +113,7 @@ def python(resolved: Resolved) -> Found:
 
 
 def shared(resolved: Resolved) -> Iterator[Found]:
-    """The folders that all hosts should reach according to the settings."""
+    """The folders that the settings declare as shared by all hosts."""
     if settings_for(resolved, EngineSettings).on_one_host:
         yield Found("shared folders", True, "all: containers run on this host")
         return
@@ -188,7 +188,7 @@ def ports(resolved: Resolved) -> Found:
 
 
 def reach(resolved: Resolved, engine: Engine) -> tuple[tuple[str, ...], Found]:
-    """The addresses by which hosts of the cluster reach this one."""
+    """The addresses at which the cluster's hosts reach this host."""
     network = settings_for(resolved, SecuritySettings).network
     endpoint_host = settings_for(resolved, EngineSettings).endpoint_host
     try:

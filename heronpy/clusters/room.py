@@ -1,4 +1,4 @@
-"""Checks whether an engine's hosts have room for a topology's containers, before a submit or a change.
+"""Checks, before a submit or a change, whether a topology's containers fit the hosts of an engine.
 
 A container is one object of the engine with the resources requested at its submission; an update of a running container
 cannot extend them.
@@ -27,10 +27,10 @@ def check_room(
     old: plan_pb2.PackingPlan,
     new: plan_pb2.PackingPlan,
 ) -> dict[int, str]:
-    """Messages by container, for containers that outgrow their resources on the engine; key 0 is for all containers.
+    """Messages about containers that outgrow their resources on the engine, by container; 0 stands for all containers.
 
-    RequestError when a new or enlarged container fits no host; ClusterError when the engine does not report host sizes.
-    Without an engine there are no messages.
+    Raises RequestError if a new or enlarged container fits no host, and ClusterError if the engine does not report host
+    sizes. Without an engine there are no messages.
     """
     submitted = session.submitted(name)
     if submitted is None or not submitted.engine:
@@ -87,7 +87,7 @@ def _outgrown(session: Session, name: str, number: int, before: ResourceRequest,
 
 
 def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSize]) -> str:
-    """A sentence on the first container that fits no host; "" if all fit, or if sizes are unknown (pure)."""
+    """A sentence on the first container that fits no host; "" if all fit, or if the hosts' sizes are unknown."""
     if not sizes:
         return ""
     largest = max(sizes, key=lambda size: (size.ram_bytes, size.cpu))

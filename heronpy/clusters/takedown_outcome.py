@@ -1,4 +1,4 @@
-"""The outcome of a takedown, and its sentences."""
+"""The outcome of a takedown, and sentences about it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Outcome(Struct):
 
 
 def unseen(topology: str, host: str) -> str:
-    """The sentence on the limits of a takedown from another host."""
+    """A sentence: the topology's processes could not be checked from this host."""
     return (
         f"the scheduler of '{topology}' was not running, and this host cannot see its processes on host {host}; look"
         " for them there"
@@ -58,12 +58,12 @@ def some(names: Sequence[str]) -> str:
 
 
 def away_text(engine_away: str) -> str:
-    """The end of a sentence if an engine does not answer, with the reason."""
+    """The end of a sentence: the engine does not answer, and the reason."""
     return f"; the engine does not answer: {engine_away}" if engine_away else ""
 
 
 def what_remains(outcome: Outcome) -> str:
-    """The reason why a topology is not removed, and the fix, as the middle of a sentence."""
+    """Part of a sentence: why a topology was not removed, and the fix."""
     if not outcome.may_run:
         return f"{', '.join(outcome.remains)} cannot be stopped; stop it and run the command again"
     goes_on = "the scheduler continues to end it; " if outcome.scheduler_lives else ""
@@ -72,6 +72,6 @@ def what_remains(outcome: Outcome) -> str:
 
 
 def what_may_run(outcome: Outcome) -> str:
-    """The containers on an engine that may still run, the reason, and how to look for them."""
+    """A sentence: the containers on an engine that may still be running, the reason, and how to look for them."""
     look = f"; look for it with: {outcome.look}" if outcome.look else ""
     return f"{some(outcome.may_run)} may still run{away_text(outcome.why_waits)}{look}"

@@ -1,6 +1,6 @@
-"""A test container on a cluster: tests whether hosts have this Python and heronpy, and reach this host.
+"""Runs a test container on a cluster, to test whether its host has this Python and heronpy, and reaches this host.
 
-The container is a job of the engine like any other, with its own id, and is removed after the trial. Its report arrives
+The container is an ordinary job of the engine with its own id, and is removed after the trial. Its report arrives
 over plain TCP on one port that is open only during the trial, and is accepted only with the trial's secret, which the
 engine passes to the container as standard input or as a mounted file.
 """
@@ -65,7 +65,7 @@ def listener(address: str, port_range: str) -> socket.socket:
 
 
 class Trial:
-    """One test container; `run` returns the findings, and leaves nothing behind."""
+    """One test container; `run` returns the findings, and removes the container."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Trial:
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
-        """The report, or the reason why it is missing; None if there is no report and no known reason."""
+        """The report, or the reason why it is missing; None if there is no report and the reason is unknown."""
         look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
         was_starting = False
         while time.monotonic() < (starting_until if self._starting else deadline):
@@ -154,7 +154,7 @@ class Trial:
         return why
 
     def _look(self) -> tuple[bool, Found | None]:
-        """Whether the container has ended without a report, and a finding from the engine's report about it."""
+        """Whether the container has ended or cannot start, and a finding from the engine's information about it."""
         for one in self._engine.list():
             if one.ended is not Ended.NO:
                 return True, ended(one.exit_code, one.words, one.host, self._engine.termination_report(one.engine_id))
@@ -198,7 +198,7 @@ def _too_late(tried: str) -> Found:
 
 
 def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
-    """The finding on a container that ended without a report (pure); `printed` is the end of its output, if known."""
+    """The finding on a container that ended without a report; `printed` is the end of its output, if known."""
     at = f" on {host}" if host else ""
     if code == trial_container.UNREACHED:
         fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"
@@ -212,7 +212,7 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
 
 
 def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
-    """The findings of a report (pure). The fields of a report come from another host, so each field is checked."""
+    """The findings of a report. The fields come from another host, so each field is checked."""
     host = str(report.get("host", "?"))[:100]
     found = [Found("container", True, f"ran on {host} and reported after {took_s:.1f} s to {tried}")]
     parts = report.get("python")

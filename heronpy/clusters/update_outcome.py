@@ -1,9 +1,9 @@
 """The outcome of an update whose topology master ended before it answered.
 
-The plans in the state manager show the outcome. The packing plan has version v before an update, v+1 during it, and v+2
-at its end. At its end it has the new places or, after a rollback, the old ones. An intent is stored next to the plan
-during the update, and a master that takes over continues from it. An update without a stored intent never began. A
-request names the version that it replaces, so sending it again is safe.
+The plans in the state manager show the outcome. The packing plan has version v before an update, v+1 during the
+update, and v+2 after it. After the update, the plan has the new places or, after a rollback, the old ones. An intent is
+stored next to the plan during the update, and a master that takes over continues from the intent. An update without a
+stored intent never began. A request names the version that it replaces, so sending it again is safe.
 
 Settings have no version. Setting the same values again is safe, so such a request is always sent again.
 """
@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 
 def moves(plan: plan_pb2.PackingPlan) -> dict[int, str]:
-    """The instance id of each task, which an update may change."""
+    """Map from task id to instance id; an update may change the instance id."""
     return {
         instance.task_id: instance_id(container.id, instance.component, instance.task_id)
         for container in plan.containers
@@ -71,9 +71,9 @@ def ask(
     timeout_s: float,
     say: Callable[[str], None],
 ) -> control_pb2.UpdateReply | None:
-    """The answer to an update; None when a master that took over completed it without a request.
+    """The answer to an update; None if a master that took over has completed it without a request.
 
-    ClusterError when it was rolled back or overtaken, or when its end is not visible before the deadline.
+    Raises ClusterError if the update was rolled back or overtaken, or if its outcome is unknown at the deadline.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -93,9 +93,9 @@ def ask(
 def configure(
     session: Session, name: str, request: control_pb2.RuntimeConfig, timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Change settings, if necessary through a master that takes over. DeadlineError without an answer in time.
+    """Change settings, if necessary through a master that takes over. Raises DeadlineError without an answer in time.
 
-    NotThereError if the topology was removed, or replaced by another one of its name.
+    Raises NotThereError if the topology was removed, or replaced by another topology with the same name.
     """
     deadline, topology_id = time.monotonic() + timeout_s, session.find(name).topology_id
     while True:
@@ -122,7 +122,7 @@ def configure(
 def _outcome(
     session: Session, name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan, deadline: float
 ) -> Outcome:
-    """DONE, or NOT_BEGUN when a master can be asked again."""
+    """Returns DONE if the update is done, NOT_BEGUN if the request can be sent again."""
     while True:
         # Ask first: a master that answers has read its state, so it does not begin this update later.
         alive = _answers(session, name)

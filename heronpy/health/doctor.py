@@ -26,7 +26,7 @@ _QUOTE_PROCESSES = frozenset((Verdict.FAILED, Verdict.DOWN, Verdict.MEMORY, Verd
 
 
 def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:
-    """One finding as text, and its sentence without the user's values."""
+    """A finding as a struct, also with a sentence that omits the user's values."""
     said = sentence(finding, topology)
     return shapes.Finding(
         verdict=finding.verdict.value,

@@ -80,7 +80,7 @@ def _down(f: Finding, topology: str) -> str:
 
 
 def _quoted(f: Finding) -> str:
-    """The last message. It may contain users' values, and is missing for readers without the permission to see them."""
+    """The last message. It may contain users' values, and is omitted for readers who are not permitted to see them."""
     return f": {f.quote}" if f.quote else ""
 
 
@@ -138,7 +138,7 @@ def _keep_less(f: Finding, where: str) -> str:
 
 
 def _in_line(f: Finding) -> str:
-    """The code line of the task, from one sample per second."""
+    """The code line in which the task spends most time, from one sample per second."""
     return f"; {_percent(f.figures['at_line'])} of the time in {f.quote}" if "at_line" in f.figures else ""
 
 
@@ -211,7 +211,7 @@ def _go_back(f: Finding, where: str) -> str:
 
 
 def _takes_spark(f: Finding) -> bool:
-    """Whether Spark takes most of the CPU of the topology."""
+    """Whether Spark uses most of the topology's CPU."""
     return 2 * f.figures.get("spark", 0.0) >= f.figures["own"] > 0
 
 
@@ -266,7 +266,7 @@ def _slow_task(f: Finding, topology: str) -> str:
 
 
 def _taken_over(f: Finding) -> str:
-    """The cost of a slow task whose tuples the other tasks take over."""
+    """The effect of a slow task if other tasks take over its tuples."""
     n = f.figures
     if "take_over" not in n:
         return ""

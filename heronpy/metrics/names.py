@@ -1,7 +1,7 @@
-"""Every metric that heronpy itself reports: name, meaning, unit, type and meaning of its label. Pure.
+"""Every metric that heronpy itself reports: its name, meaning, unit and type, and the meaning of its label. Pure.
 
 The names are those of Apache Heron, so that dashboards can be reused. Heron appends the subject of a value
-to some names ("<name>/<instance>"); heronpy treats that part as a label. Invariant: a name is registered once.
+to some names ("<name>/<instance>"); in heronpy this part is a label. Invariant: a name is registered once.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR,
 
 
 def find(name: str) -> tuple[Metric, str] | None:
-    """Return the registered metric and the label contained in the name; None for a metric of the user."""
+    """Return the registered metric and the label contained in the name; None for a user's metric."""
     metric = METRICS.get(name)
     if metric is not None:
         return metric, ""

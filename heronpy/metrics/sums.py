@@ -1,7 +1,7 @@
-"""The names on the tracker's page for Prometheus: sums by component from the topology masters. Pure.
+"""The names on the tracker's page for Prometheus, which has sums by component from the topology masters. Pure.
 
-The names differ from the names on the executors' pages, so both kinds of pages can be scraped without counting values
-twice. `of` is the field of `heronpy.views` with the value.
+The names differ from those on the executors' pages, so both kinds of pages can be scraped without counting values
+twice. `of` is the field of `heronpy.views` that has the value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _C, _G = Kind.COUNTER, Kind.GAUGE
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One metric on the page, with its name without `_total`."""
+    """One metric on the page; its name excludes `_total`."""
 
     name: str
     kind: Kind
@@ -24,7 +24,7 @@ class Sum:
 
     @property
     def shown(self) -> str:
-        """Name of the series on the page."""
+        """Name of the series on the page, with `_total` if it is a counter."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
