@@ -55,7 +55,7 @@ def left_over(session: Session, topology: str | None, older_than_s: float, now: 
 
 
 def remove(session: Session, left: Left) -> bool:
-    """Remove the removable files; returns False if the topology is running again, or if a command holds its lock."""
+    """Remove the removable files; return False if the topology is running again, or if a command holds its lock."""
     try:
         with session.operation(left.topology, 0.0):
             if not _has_ended(session, left.folder):

@@ -66,13 +66,13 @@ class ClientConfig:
         return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
 
     def set(self, key: str, value: str) -> list[str]:
-        """Store a value; returns warnings for the user."""
+        """Store a value; return warnings for the user."""
         warnings = check(key, value)
         self._write({**self.values, key: value})
         return warnings
 
     def unset(self, key: str) -> bool:
-        """Remove a key; returns False if it was not set."""
+        """Remove a key; return False if it was not set."""
         if key not in self.values:
             return False
         left = {name: value for name, value in self.values.items() if name != key}

@@ -107,7 +107,7 @@ def end_all(
     sleep: Callable[[float], None] = time.sleep,
     waits: Callable[[str], None] = lambda text: None,
 ) -> Ends:
-    """End all objects of a topology, and wait until they have ended; raises EngineError if the engine does not answer.
+    """End all objects of a topology, and wait until they have ended. Raises EngineError if the engine does not answer.
 
     If the end takes a while, `waits` is called once with the reason.
     """

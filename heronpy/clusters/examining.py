@@ -69,7 +69,7 @@ class _Asking:
 def look(
     session: Session, topology: str, window_s: float, within_s: float = LOOK_S, times: Times = TIMES
 ) -> tuple[Signals, list[Finding]]:
-    """Diagnose the answers of the topology master; raises DeadlineError if too few answers arrive.
+    """Diagnose the answers of the topology master. Raises DeadlineError if too few answers arrive.
 
     A missing scheduler of a topology on an engine is a finding as well.
     """

@@ -21,7 +21,7 @@ def remove(
     force: bool = False,
     waits: Callable[[str], None] = lambda text: None,
 ) -> tuple[plan_pb2.ExecutionState, Outcome, str]:
-    """Stop and remove a topology; returns its record, the outcome, and its newest checkpoint. Raises PartlyDoneError if
+    """Stop and remove a topology; return its record, the outcome, and its newest checkpoint. Raises PartlyDoneError if
     anything is left.
 
     If an id is given, a topology with this name but another id is not touched. See `takedown.take_down` for the other

@@ -91,7 +91,7 @@ class Master:
     @overload
     async def ask(self, body: control_pb2.GetCheckpoints, timeout_s: float = ...) -> control_pb2.CheckpointsReply: ...
     async def ask(self, body: Message, timeout_s: float = ASK_S) -> Any:
-        """Ask the topology master; raises NoMasterError if it is not running, DeadlineError if it does not answer."""
+        """Ask the topology master. Raises NoMasterError if it is not running, DeadlineError if it does not answer."""
         return await self._link.ask(await asyncio.to_thread(self._way), body, timeout_s)
 
     def _way(self) -> Way:
@@ -133,7 +133,7 @@ class Master:
         return await self._ask_executor(self._services.setdefault(container, Link()), container, request, timeout_s)
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
-        """Take evidence of a process in a container; raises RpcError if this fails."""
+        """Take evidence of a process in a container. Raises RpcError if this fails."""
         # A separate connection, because the one for files is closed when a file is late.
         link = Link()
         try:

@@ -81,7 +81,7 @@ class Stop:
             raise
 
     def _as_before(self) -> str:
-        """Activate the spouts again; returns a sentence on the result."""
+        """Activate the spouts again; return a sentence on the result."""
         if self.finishing:
             where = f"{self.session.target} {self.topology}"
             return f"its bolts are finishing: run 'heron stop {where} --drain' again, or 'heron kill {where}'"

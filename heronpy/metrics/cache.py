@@ -47,7 +47,7 @@ class _Steps:
     origin: float = 0.0
 
     def add(self, bucket_at: float, now: float, raw: float, total: bool) -> bool:
-        """Add a value; returns whether it differs from the last value."""
+        """Add a value; return whether it differs from the last value."""
         if total:
             if raw < self.raw:
                 self.base += self.raw

@@ -124,7 +124,7 @@ def _action(
 
 
 def _do(call: Call, action: str, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int, str, list[str]]:
-    """Perform the action; returns the version of the plan, the sentence and its parts. Blocking."""
+    """Perform the action; return the version of the plan, the sentence and its parts. Blocking."""
     with call.source.own_session() as session:
         order = Order(session, call.watched.record, body)
         if action in INSTEAD:

@@ -102,7 +102,7 @@ def _last_line(path: Path) -> str:
 
 
 def _ended(running: Running) -> bool:
-    """Wait for the end of a process; returns whether it has ended. A process that was not reaped has ended, too."""
+    """Wait for the end of a process; return whether it has ended. A process that was not reaped has ended, too."""
     deadline = time.monotonic() + STOP_S
     while running.process is not None:
         if time.monotonic() > deadline:

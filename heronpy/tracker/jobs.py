@@ -57,7 +57,7 @@ class ReleaseBody(Struct, forbid_unknown_fields=True):
 
 
 async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
-    """Send a request to a cluster in a thread; raises Problem for an invalid request."""
+    """Send a request to a cluster in a thread. Raises Problem for an invalid request."""
     source = await call.tracker.cluster(cluster)
 
     def asked() -> T:

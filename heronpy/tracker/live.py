@@ -203,7 +203,7 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
 
 
 def _add_fields(found: Delta, prefix: str, part: str, old: Struct | None, new: Struct | None) -> bool:
-    """Add the changed fields of a part; returns False if the part was added or removed."""
+    """Add the changed fields of a part; return False if the part was added or removed."""
     if old is None or new is None:
         return old is new
     for name in old.__struct_fields__:

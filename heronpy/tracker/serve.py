@@ -237,7 +237,7 @@ def hosts_of(options: Options, port: int) -> frozenset[str]:
 
 
 def run(options: Options, each_second: Callable[[], None] = lambda: None, say: Callable[[str], None] = log.info) -> int:
-    """Serve until a signal, or the idle time; returns the exit code.
+    """Serve until a signal, or the idle time; return the exit code.
 
     Raises ConfigError if the tracker cannot start. `say` is called with the address.
     """

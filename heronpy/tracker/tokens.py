@@ -58,7 +58,7 @@ class Tokens:
         return secret
 
     def remove(self, scope: Scope) -> None:
-        """Revoke the token of a scope; raises ConfigError if it does not exist."""
+        """Revoke the token of a scope. Raises ConfigError if it does not exist."""
         found = self._digests()
         if not getattr(found, scope.value):
             raise ConfigError(f"there is no token '{scope.value}'; create one with: heron ui token {scope.value}")
