@@ -1,7 +1,7 @@
-"""Addresses and JSON of Apache Heron's tracker, for programs that were written for it.
+"""Serves the URLs and JSON of Apache Heron's tracker, for programs that were written for that tracker.
 
 Minutes are kept by component, so timelines have one series `*` for all instances. Two parts of Heron's tracker are
-missing: the query language for metrics, and the requests that were forwarded to a heron-shell.
+missing: the metrics query language, and the requests that it forwarded to a heron-shell.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def _chosen(call: Call) -> list[Watched]:
 
 
 async def named(call: Call) -> Watched:
-    """The topology of the query."""
+    """The topology that the query names."""
     wanted = call.query
     source = await call.tracker.cluster(wanted["cluster"])
     known = {one.name: one for one in source.topologies.values()}
@@ -69,7 +69,7 @@ async def named(call: Call) -> Watched:
 
 
 def _read(session: Session, watched: Watched) -> Parts:
-    """All records of a topology in the state manager; blocking."""
+    """The state manager's records of a topology; blocking."""
     name, definition, packing = watched.name, None, None
     with suppress(HeronError):  # the topology is being submitted, or is damaged: then the part is shown as missing
         definition, packing = session.topology(name), session.packing_plan(name)
@@ -173,7 +173,7 @@ async def runtime_state(call: Call) -> Json:
     returns=dict[str, Any],
 )  # fmt: skip
 async def metrics(call: Call) -> Json:
-    """Metrics of a component by instance."""
+    """Metrics of a component, by instance."""
     watched, wanted = await named(call), call.query
     request = control_pb2.GetMetrics(
         component=wanted["component"], names=wanted["metricname"], instances=wanted["instance"],
@@ -200,7 +200,7 @@ _TIMELINE = (
 @table.route("GET", "/topologies/metricstimeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 @table.route("GET", "/topologies/metrics/timeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 async def metrics_timeline(call: Call) -> Json:
-    """The minutes of a component, summed over all instances."""
+    """Metrics of a component by minute, summed over all instances."""
     wanted = call.query
     component, start, end = wanted["component"], wanted["starttime"], wanted["endtime"]
     if any(one != "*" for one in wanted["instance"]):
@@ -237,7 +237,7 @@ async def metrics_timeline(call: Call) -> Json:
 
 
 def _series_name(metric: str) -> str:
-    """The series of a metric; raises Problem for an unknown metric."""
+    """The name of a metric's series; raises Problem for an unknown metric."""
     name = _COUNTS.get(metric, series_name(metric))
     if name in SERIES and name not in _OF_TOPOLOGY:
         return name

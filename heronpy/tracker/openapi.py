@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of `/api/v1`, made from the routes and the structs. Pure."""
+"""Builds the OpenAPI 3.1 document of `/api/v1` from the routes and the structs. Pure."""
 
 from __future__ import annotations
 
