@@ -54,7 +54,7 @@ def archived_runs(
     try:
         return _runs(LogArchive(place, submitted.topology_id), into, said)
     except HeronError as error:
-        said(f"the archive of logs {place} cannot be read: {error}")
+        said(f"the log archive {place} cannot be read: {error}")
         return {}
 
 
@@ -85,7 +85,7 @@ def _runs(archive: LogArchive, into: Path, said: Callable[[str], None]) -> dict[
                 file.write(archive.get(run, name))
     if left_out:
         said(
-            f"{left_out} logs of {archive.name} are left out, because more than {format_bytes(COPIED_MAX_BYTES)} would"
-            " be copied; read them in the archive"
+            f"{left_out} logs of {archive.name} were not copied, because the limit is {format_bytes(COPIED_MAX_BYTES)};"
+            " read these logs in the archive"
         )
     return found

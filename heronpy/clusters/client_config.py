@@ -19,9 +19,9 @@ from heronpy.common.folders import make_folders, replace_file
 from heronpy.common.nearest import suggestion
 
 CLIENT_KEYS = {
-    "config-path": "folder with <cluster>/<room>.yaml files, as --config-path",
-    "role": "role for commands that name no role",
-    "environ": "environ for commands that name no environ",
+    "config-path": "folder with <cluster>/<room>.yaml files, like --config-path",
+    "role": "role for commands that do not name one",
+    "environ": "environ for commands that do not name one",
 }
 
 
@@ -51,7 +51,7 @@ class ClientConfig:
         except (yaml.YAMLError, UnicodeDecodeError):
             raise RequestError(f"{self.path} is not valid YAML; correct or remove it") from None
         if not isinstance(content, dict):
-            raise RequestError(f"{self.path} must hold 'key: value' lines; correct or remove it")
+            raise RequestError(f"{self.path} must contain 'key: value' lines; correct or remove it")
         return {str(key): _text(value) for key, value in content.items()}
 
     def get(self, key: str) -> str | None:

@@ -28,7 +28,7 @@ def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process
     engine = session.engine_of(topology)
     if engine:
         raise RequestError(
-            f"topology '{topology}' runs on {engine}, and a drill signals processes of this machine only; end a"
+            f"topology '{topology}' runs on {engine}, and a drill signals only processes on this machine; end a"
             f" container there, or restart a container: heron restart {session.target} {topology} CONTAINER"
         )
     session.check_here(record, "its processes are")

@@ -143,7 +143,7 @@ def _end_all(engine: Engine, timeout_s: float, sleep: Callable[[float], None], w
         if not told and time.monotonic() > began + QUIET_S:
             told = True
             names = ", ".join(where(one) for one in seen if one.ended is Ended.NO)
-            waits(f"waiting for the end of {names}" if names else "waiting for the engine, which does not answer")
+            waits(f"waiting for {names} to end" if names else "waiting for the engine, which does not answer")
         sleep(LOOK_S)
     return Ends(
         count,

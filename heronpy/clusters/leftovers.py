@@ -106,7 +106,7 @@ def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
         replicator.close()
     if not failed:
         return ""
-    has = f"its newest is checkpoint {max(there)}" if there else "it contains no checkpoint"
+    has = f"its newest checkpoint is {max(there)}" if there else "it contains no checkpoint"
     return f"the replica {settings.replica} lacks {'; '.join(failed)}; {has}"
 
 

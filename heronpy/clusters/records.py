@@ -247,7 +247,7 @@ class Records:
         if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
             return ""
         return (
-            f" as seen from this host; to see those of another host, run 'heron cluster access {cluster}' there and"
+            f" as seen from this host; to see another host's topologies, run 'heron cluster access {cluster}' there and"
             f" 'heron cluster access {cluster} --install' here"
         )
 
@@ -287,7 +287,7 @@ class Records:
         if record is None:
             cluster = self.target.cluster
             known = [*self.names(), *(known_clusters() if self.target.implied else ())]
-            hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see what runs")
+            hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see its topologies")
             if self.logs_of_ended(topology):
                 hint = f" now; 'heron logs {self.target} {topology}' shows the logs of its last run"
             elif origin := origin_of(cluster):
@@ -404,7 +404,7 @@ class Records:
             except DeadlineError:
                 if timeout_s <= soon_s:
                     raise
-                waits(f"{self._what_runs(name)}; waiting for it, {timeout_s - soon_s:.0f} s at most")
+                waits(f"{self._what_runs(name)}; waiting up to {timeout_s - soon_s:.0f} s for it")
                 stack.enter_context(self.state.lock(lock, timeout_s - soon_s))
             self._operating = name
             try:

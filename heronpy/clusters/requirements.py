@@ -107,7 +107,7 @@ def python(resolved: Resolved) -> Found:
     """The containers' Python interpreter, as far as this host can check it."""
     path = python_of(resolved)
     if not os.path.isabs(path):
-        return Found("python", False, f"heron.engine.python is {path!r}", "give the absolute path on the hosts")
+        return Found("python", False, f"heron.engine.python is {path!r}", "give Python's absolute path on the hosts")
     here = "this one" if path == sys.executable else "there" if os.path.exists(path) else "missing on this host"
     return Found("python", True, f"{path} ({here})")
 
@@ -183,7 +183,7 @@ def ports(resolved: Resolved) -> Found:
         return Found("ports", False, "heron.security.transport is ipc, which works on one machine only", "remove it")
     if given is not None and len(given) < PORTS_MIN:
         what = f"heron.security.port_range {settings.port_range} has {len(given)} ports"
-        return Found("ports", False, what, f"give at least {PORTS_MIN}; each process of a host takes one or two")
+        return Found("ports", False, what, f"give at least {PORTS_MIN}; each process on a host takes one or two")
     return Found("ports", True, settings.port_range or "any free port")
 
 

@@ -36,10 +36,10 @@ def restart(
     container, task_id, component = target_of(session, topology, what, task, component)
     if force:
         if task_id or component:
-            raise RequestError("--force replaces containers; give a container's number, or no name for all containers")
+            raise RequestError("--force replaces containers; give a container's number, or no name to replace all")
         if not session.engine_of(topology):
             raise RequestError(
-                f"topology '{topology}' runs on one machine, where the end of a container is always known;"
+                f"topology '{topology}' runs on one machine, where the end of a container is never in doubt;"
                 " leave out --force"
             )
         request = control_pb2.RestartContainer(container=container, force=True, wait_s=timeout_s, by=caller())

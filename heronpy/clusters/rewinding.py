@@ -58,7 +58,7 @@ def consequences(
     spouts = [spout.comp.name for spout in status.plan.topology.spouts]
     fixed = {task.component for task in status.tasks if task.component in spouts and not task.rewinds}
     since = f"the last {format_duration(max(now - start.taken_at, 0.0))}" if start is not None else "the entire run"
-    found = [f"{counted(len(status.tasks), 'task')} restart with the state of that time"]
+    found = [f"{counted(len(status.tasks), 'task')} restart with their state at that time"]
     if fixed != set(spouts):
         found.append(
             f"the input of {since} is processed again; it counts once in states and in the output that sinks publish"
@@ -102,7 +102,7 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
             return f"Topology '{topology}' has resumed from {told}"
         status = session.poll(topology)
         if status is not None and has_failed(status):
-            raise ClusterError(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")
+            raise ClusterError(f"topology '{topology}' failed while being restored: {status.cause or 'see its logs'}")
         if time.monotonic() > deadline:
             raise DeadlineError(
                 f"topology '{topology}' was not restored within {timeout_s:g} s;"

@@ -81,7 +81,7 @@ def _outgrown(session: Session, name: str, number: int, before: ResourceRequest,
     wants, had = (size_text(one.cpu, one.ram_bytes, one.disk_bytes) for one in (after, before))
     return (
         f"container {number} now requests {wants} instead of {had}, but keeps the resources that the engine gave it"
-        " at its submission; spread its tasks with --container-number, or replace it by a container of the new size:"
+        " at its submission; spread its tasks with --container-number, or replace it with a container of the new size:"
         f" heron restart {session.target} {name} {number} --force"
     )
 
@@ -99,7 +99,7 @@ def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSi
         has = size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes if asked.disk_bytes else None)
         return (
             f"container {container} asks for {wants}, but the largest host{where} has {has}; spread its tasks over more"
-            " containers, or request less (heron.packing.instance_* are the defaults of components)"
+            " containers, or request less (heron.packing.instance_* are the defaults for components)"
         )
     return ""
 

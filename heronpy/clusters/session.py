@@ -255,7 +255,7 @@ class Session(Records):
         if place is None or place.topology_id != record.topology_id:
             raise ClusterError(
                 f"the scheduler of '{name}' is not running, and other hosts reach a topology only through its"
-                f" scheduler; start it on the host of the submit: heron scheduler start {self.target} {name}"
+                f" scheduler; start it on the submitting host: heron scheduler start {self.target} {name}"
             )
         return self.reach(name, place.token(client))
 
@@ -294,7 +294,7 @@ class Session(Records):
             why = f": {waits[0].words}" if waits[0].words else ""
             return f"the topology master of '{name}' is not running; {named(waits[0])} is {waits[0].phase}{why}"
         return (
-            f"the topology master of '{name}' is not running; it is being restarted,"
+            f"the topology master of '{name}' is not running; wait until it has restarted,"
             f" or see 'heron logs {self.target} {name} tmaster' for the reason why it cannot start"
         )
 

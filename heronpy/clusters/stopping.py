@@ -34,16 +34,16 @@ class Stop:
     deadline: float
     timeout_s: float
     show: Callable[[str], None] = lambda text: None
-    """Called with the reason for waiting."""
+    """Function that is called with the reason for waiting."""
     topology_id: str = ""
     was_active: bool = False
     finishing: bool = False
-    """Whether the bolts were requested to finish."""
+    """Whether the request to finish was sent to the bolts."""
     complete: bool = False
     before: control_pb2.StatusReply | None = None
     """State of the topology before the stop."""
     discarded: int = 0
-    """Tuples that were given up during the drain."""
+    """Number of tuples that were given up during the drain."""
 
     def check(self, savepoint: bool) -> None:
         """Raise ClusterError or RequestError if the topology cannot be drained or, if `savepoint`, stopped with one."""

@@ -175,7 +175,7 @@ def _kill_by_endpoint(
         except StateAwayError as error:
             raise ClusterError(
                 f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint no longer"
-                f" answers, which is normal after a kill; see 'heron list {session.target}' where it was submitted"
+                f" answers, which is normal after a kill; see 'heron list {session.target}' on its host"
                 f" ({error})"
             ) from None
     if outcome.by_scheduler:
@@ -209,7 +209,7 @@ def _in_pool(session: Session, submitted: Submitted, outcome: Outcome, force: bo
     if pool is None or pool.members.get(submitted.topology) != submitted.topology_id:
         return []
     outcome.may_run = [f"containers in pool '{submitted.pool}'"]
-    outcome.why_waits = f"the scheduler of pool '{submitted.pool}' does not run"
+    outcome.why_waits = f"the scheduler of pool '{submitted.pool}' is not running"
     return [] if force else outcome.may_run
 
 
@@ -264,7 +264,7 @@ def _asked_to_kill(
             outcome.may_run, outcome.why_waits = [], ""
             return True
         if not outcome.may_run or outcome.why_waits != answer.engine_away:
-            waits(f"waiting for the end of {some(answer.left)}{away_text(answer.engine_away)}")
+            waits(f"waiting for {some(answer.left)} to end{away_text(answer.engine_away)}")
         outcome.may_run, outcome.why_waits = list(answer.left) or [RECORD], answer.engine_away
         return False
     except DeadlineError:
@@ -279,8 +279,8 @@ def _asked_to_kill(
         if not outcome.silent:
             outcome.silent = True
             waits(
-                f"waiting for the scheduler of '{record.topology}', which has not ended all its processes yet;"
-                f" in {left_s - within_s:.0f} s they are killed without it"
+                f"waiting for the scheduler of '{record.topology}', which has not yet ended all of its processes;"
+                f" in {left_s - within_s:.0f} s this command will kill them"
             )
         return False
 

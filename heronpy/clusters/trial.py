@@ -37,7 +37,7 @@ _REPORT_MAX_BYTES = 16 << 10
 #: Timeout for reading from one connection, which anybody may open.
 _READ_S = 2.0
 _CPU, _RAM_BYTES = 1.0, 128 * MB
-_LATER = "check again when there is room, or use --no-container"
+_LATER = "check again when a host is free, or use --no-container"
 
 
 def trial_id() -> str:
@@ -192,7 +192,7 @@ def _too_late(tried: str) -> Found:
     return Found(
         "container",
         False,
-        f"it runs, but did not report within {TRIAL_S:g} s at {tried}",
+        f"it is running, but did not report within {TRIAL_S:g} s at {tried}",
         "set heron.security.network to a network that nodes and this host share, or open a port_range in the firewall",
     )
 
@@ -202,7 +202,7 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
     at = f" on {host}" if host else ""
     if code == trial_container.UNREACHED:
         fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"
-        return Found("container", False, f"it runs{at}, but reaches none of the addresses of this host", fix)
+        return Found("container", False, f"it is running{at}, but reaches no address of this host", fix)
     if code in (126, 127):
         return Found("container", False, f"heron.engine.python cannot be run{at}", "set heron.engine.python")
     last = printed.strip().splitlines()[-1:]

@@ -80,12 +80,12 @@ def ask(
         try:
             return session.ask(name, request, max(deadline - time.monotonic(), 0.1))
         except LostReplyError as error:
-            say(f"{error}; looking for the outcome")
+            say(f"{error}; checking the outcome")
         except RpcError:
             # Either the update was refused, or it had begun and the stopping master could not report its outcome.
             if _look(session, name, old, request.packing_plan) is not Outcome.UNDER_WAY:
                 raise
-            say("the topology master stops; looking for the outcome")
+            say("the topology master is stopping; checking the outcome")
         if _outcome(session, name, old, request.packing_plan, deadline) is Outcome.DONE:
             return None
 
@@ -103,7 +103,7 @@ def configure(
             session.ask(name, request, max(deadline - time.monotonic(), 0.1))
             return
         except LostReplyError as error:
-            say(f"{error}; asking again")
+            say(f"{error}; sending the request again")
         while not _answers(session, name):
             if time.monotonic() >= deadline:
                 raise DeadlineError(
@@ -114,8 +114,8 @@ def configure(
             time.sleep(LOOK_S)
         if session.find(name).topology_id != topology_id:
             raise NotThereError(
-                f"topology '{name}' was removed, and another one of that name was submitted; its settings were not"
-                " changed"
+                f"topology '{name}' was removed, and another topology with this name was submitted; its settings were"
+                " not changed"
             )
 
 

@@ -81,7 +81,7 @@ class Archive:
             failure = Failed(repr(problem))
         if failure is not None:
             self.failures += 1
-            log.warning("cannot delete old checkpoints; the next sweep tries again: %s", failure.reason)
+            log.warning("cannot delete old checkpoints (%s); the next sweep will try again", failure.reason)
         for number in wanted.delete:
             self._cache.pop(number, None)
         done(failure)

@@ -104,8 +104,8 @@ class Checkpoints:
             self._shared.send((peer,), control_pb2.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control_pb2.DataLost, now: float) -> None:
-        tuples = "1 tuple, which is" if message.tuples == 1 else f"{message.tuples} tuples, which are"
-        why = f"{message.stmgr_id} dropped {tuples} sent again, for task {message.task_id}: {message.reason}"
+        tuples = "1 tuple" if message.tuples == 1 else f"{message.tuples} tuples"
+        why = f"{message.stmgr_id} dropped {tuples} for task {message.task_id} ({message.reason}), to be sent again"
         self.restorer.on_data_lost(message.task_id, message.attempt, why, now)
 
     def on_send_failed(self, body: object, now: float) -> None:

@@ -184,7 +184,7 @@ class Coordinator:
     def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> None:
         """Request a checkpoint. Raises RetryableRpcError if too many requests are waiting."""
         if len(self._requests) >= REQUESTS_MAX:
-            raise RetryableRpcError("too many requests for checkpoints are waiting; try again when one is done")
+            raise RetryableRpcError("too many checkpoint requests are waiting; try again when one is done")
         self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
 
     def _limit_s(self, savepoint: bool) -> float:
@@ -214,7 +214,7 @@ class Coordinator:
             self._requests.remove(request)
             why = "no checkpoint could begin in time: the topology is not running; see heron status"
             if self.pending is not None:
-                why = f"no checkpoint could begin in time: number {self.pending.checkpoint} is still in progress"
+                why = f"no checkpoint could begin in time: checkpoint {self.pending.checkpoint} is still in progress"
             self.effects.append(Answer(request.token, RpcError(why)))
 
     def _begin(self, members: Mapping[int, Incarnation], now: float) -> None:

@@ -287,7 +287,7 @@ class Watcher(Struct):
     def _lasts(self, stmgr: str, episode: _Episode) -> None:
         """Add an event for a long episode before it ends. Most episodes are too short for this."""
         episode.told = True
-        what = f"the spouts are held because {episode.name} is too slow"
+        what = f"the spouts are held back because {episode.name} is too slow"
         if episode.drops:
             what = f"{episode.name} is full, and tuples that do not fit are discarded"
         elif episode.avoided:
@@ -302,13 +302,13 @@ class Watcher(Struct):
     def _over(self, stmgr: str, episode: _Episode) -> None:
         kind, lasted_s = control_pb2.EVENT_BACKPRESSURE, max(0.0, self.event_log.now - episode.since)
         full = f"for {format_duration(lasted_s)} {episode.name} was full"
-        what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
+        what = f"the spouts were held back for {format_duration(lasted_s)} because {episode.name} was too slow"
         if episode.drops:
             what = f"{full}, and tuples that did not fit were discarded"
         elif episode.avoided:
             what = f"{full}, and its tuples went to the other tasks of its component"
         elif lasted_s < BRIEF_S:
-            what = f"{full}, and the spouts were held"
+            what = f"{full}, and the spouts were held back"
         text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
         name, reason = episode.name, episode.reason
         if not (episode.told and self.event_log.go_on(kind, text, subject=name, reason=reason, lasted_s=lasted_s)):

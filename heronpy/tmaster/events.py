@@ -78,7 +78,7 @@ class RestartRequested(Struct, frozen=True):
     task_id: int
     component: str = ""
     moved: tuple[int, ...] = ()
-    """Containers that the sender ends after the answer and starts elsewhere; if set, only they restart."""
+    """Containers that the sender ends after the answer and starts elsewhere; if given, only these restart."""
 
 
 class UpdateRequested(Struct, frozen=True):

@@ -56,7 +56,7 @@ class Readiness:
             return
         shared.book.spouts_held = False
         self._replaced.clear()
-        shared.note(f"every bolt of {shared.book.topology.name} is ready; its spouts begin")
+        shared.note(f"every bolt of {shared.book.topology.name} is ready; starting the spouts")
         shared.change_plan(now)
         shared.publish_if_due(now)
 
@@ -142,7 +142,7 @@ class Finisher:
     def begin_again(self) -> None:
         """Start over after tasks have gone back to a checkpoint, so that no task counts as finished."""
         if self._stages is not None:
-            self._shared.note(f"{self._shared.book.topology.name} finishes again after a restore")
+            self._shared.note(f"{self._shared.book.topology.name} is finishing again after a restore")
         self._stages, self._stage, self._finished_at = None, 0, None
         self._asked.clear()
         self._exhausted_at = float("inf")

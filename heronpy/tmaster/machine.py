@@ -404,7 +404,7 @@ class TopologyMaster:
         book.use(message.packing_plan)
         shared.change_plan(now)
         shared.publish_if_due(now)
-        shared.event_log.add(control_pb2.EVENT_UPDATE, "sizes of tasks changed", reason="resize")
+        shared.event_log.add(control_pb2.EVENT_UPDATE, "task sizes changed", reason="resize")
         shared.reply(request, control_pb2.UpdateReply(plan_version=book.version))
 
     def _on_config_requested(self, event: events.ConfigRequested, now: float) -> None:

@@ -177,7 +177,7 @@ class Restart:
             if container > 0 and container not in registry.containers:
                 raise InvalidRpcError(f"there is no container {container} in {shared.book.topology.name}")
             if container < _ALL:
-                raise InvalidRpcError(f"{container} is not a container; use -1 for all of them")
+                raise InvalidRpcError(f"{container} is not a container; use -1 for all containers")
             orders = {number: [] for number in numbers}
             tasks = [task for number in numbers for task in registry.tasks_of(number)]
             self._target = "all containers" if container == _ALL else f"container {container}"
@@ -263,7 +263,7 @@ class Restart:
             status = registry.tasks[broken[0]]
             self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}", now)
         elif not waiting and not self._old_stmgrs():
-            late = "; it was not empty before" if self._emptying is not None and not self._emptying.empty else ""
+            late = "; queues were not empty before" if self._emptying is not None and not self._emptying.empty else ""
             self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back{late}", now)
             if self._last_container_0:
                 # Restart this master's own container last, after the answer.
@@ -309,7 +309,7 @@ class Move:
         self._deadline = now
         self.done = not (tasks and shared.has_run and not registry.degraded and not registry.failed_processes)
         if self.done:
-            shared.confirm([request], f"not all tasks of {shared.book.topology.name} run, so its spouts are not held")
+            shared.confirm([request], f"not all tasks of {shared.book.topology.name} are up, so its spouts still emit")
         else:
             self._emptying = Emptying(shared, now)
             self._deadline = now + shared.settings.drain_timeout_s

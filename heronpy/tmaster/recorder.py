@@ -209,10 +209,10 @@ class Recorder:
             except (TopologyRemovedError, FencedError):
                 return  # the next write of a plan fails, too, and handles the error
             except (StateError, OSError) as error:
-                log.warning("cannot write the %s, trying again: %s", record.node.value, error)
+                log.warning("cannot write the %s (%s); trying again", record.node.value, error)
                 pause_s = RETRY_S
             except Exception:
-                log.exception("cannot write the %s, trying again", record.node.value)
+                log.exception("cannot write the %s; trying again", record.node.value)
                 pause_s = RETRY_S
             await asyncio.sleep(pause_s)
         self._task = None

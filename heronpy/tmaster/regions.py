@@ -31,7 +31,7 @@ class Cause(Enum):
 
     WANTED = "a request or the plan requires it"
     ENDED = "a process ended and was replaced"
-    LOSS = "frames are lost, and no process has ended"
+    LOSS = "frames were lost, although no process has ended"
 
 
 class Ended(Struct, frozen=True):

@@ -219,7 +219,7 @@ class Restorer:
             coordinator.back_to(checkpoint)
         elif isinstance(choice := self._choose(), NothingSoundError):
             raise choice
-        coordinator.abort("the topology is rewound by heron checkpoints restore", now)
+        coordinator.abort("the topology is being rewound by heron checkpoints restore", now)
         self._forget_failures()
         for region in self.regions.regions:
             self._excuse(region)

@@ -421,7 +421,7 @@ class Shell:
                 self.stop(self._fence_code())
                 return
             except (StateError, OSError) as error:
-                log.error("cannot write the %s, trying again: %s", effect.node.value, error)
+                log.error("cannot write the %s (%s); trying again", effect.node.value, error)
                 await asyncio.sleep(backoff.next_s())
                 continue
             backoff.reset()

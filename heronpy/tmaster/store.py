@@ -203,7 +203,9 @@ class Store:
         self._read_if_sound(Node.LAST, control_pb2.LastAnswers)  # only to learn its version, which the next write needs
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
-            raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
+            raise StateError(
+                f"the state manager has no {missing.value} of {self._topology}; kill the topology and submit it again"
+            )
         if previous is not None and previous.tmaster_epoch > self.epoch:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:

@@ -19,7 +19,7 @@ def main() -> int:
     """Serve until the idle time has passed without a request."""
     parser = argparse.ArgumentParser(prog="heronpy.tracker", description="The tracker, as 'heron ui' starts it.")
     parser.add_argument("--idle-exit", type=float, required=True, help="end after this many seconds without a request")
-    parser.add_argument("--config-path", help="folder with <cluster>/<room>.yaml files of settings")
+    parser.add_argument("--config-path", help="folder with the settings files <cluster>/<room>.yaml")
     arguments = parser.parse_args()
     own_log = OwnLog(str(folder_of(heron_home()) / LOG), LOG_MAX_BYTES, LOGS_MAX)
     own_log.redirect()

@@ -221,7 +221,7 @@ def _scaled(verbs: tuple[str, str, str], done: Scaled) -> Done:
         return "nothing changes: the topology is as requested", []
     add, remove_, move = verbs
     counts = f"{add} {counted(len(done.added), 'task')}, {remove_} {len(done.removed)}, {move} {len(done.moved)}"
-    lost = f"; {counted(done.discarded, 'tuple')} of removed tasks discarded" if done.discarded else ""
+    lost = f"; {counted(done.discarded, 'tuple')} of removed tasks were discarded" if done.discarded else ""
     signs = (("+", done.added), ("-", done.removed), (">", done.moved))
     return counts + lost, [f"{sign} {name}" for sign, names in signs for name in names]
 

@@ -152,10 +152,10 @@ def _foreign(facts: Facts, house: House) -> Refusal | None:
         return Refusal(421, "foreign-host", f"browsers get no answer at {host}", _NEW_ADDRESS)
     origin = facts.headers.get("origin")
     if origin is not None and origin.lower() != f"{house.scheme}://{host}":
-        return _cross_site("a page of another site sent the request")
+        return _cross_site("a page on another site sent the request")
     site = facts.headers.get("sec-fetch-site")
     if site is not None and site.lower() not in _HERE:
-        return _cross_site("a link of another site leads here")
+        return _cross_site("a link on another site leads here")
     return None
 
 

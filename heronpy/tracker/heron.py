@@ -143,12 +143,12 @@ for _name, _scope, _summary, _shown in (
     ("info", Scope.ALL, "All records of a topology, in one document.", heron_info.info),
     ("packingplan", Scope.VIEW, "The tasks of each container.",
      lambda parts: heron_info.packing_plan(parts.packing)),
-    ("physicalplan", Scope.ALL, "The current place of each task, with the configuration.",
+    ("physicalplan", Scope.ALL, "The current container of each task, with the configuration.",
      lambda parts: heron_info.physical_plan(parts.physical, parts.record.working_dir)),
     ("logicalplan", Scope.ALL, "Spouts, bolts and streams, with the configuration.",
      lambda parts: heron_info.logical_plan(parts.definition)),
-    ("executionstate", Scope.VIEW, "The submitter, time and status of a topology.", heron_info.execution_state),
-    ("metadata", Scope.VIEW, "The submitter of a topology, and the time of the submit.", heron_info.metadata),
+    ("executionstate", Scope.VIEW, "Who submitted a topology and when, and its status.", heron_info.execution_state),
+    ("metadata", Scope.VIEW, "Who submitted a topology, and when.", heron_info.metadata),
     ("schedulerlocation", Scope.VIEW, "The address of a topology's scheduler.",
      lambda parts: heron_info.scheduler_location(parts.scheduler)),
 ):  # fmt: skip
@@ -169,7 +169,7 @@ async def runtime_state(call: Call) -> Json:
 @table.route(
     "GET", "/topologies/metrics", Scope.VIEW, *NAMED, COMPONENT, INSTANCES,
     Param("metricname", "only this metric; may be repeated", list),
-    Param("interval", "count only the last seconds; -1: since the start", int, -1, low=-1, high=86400),
+    Param("interval", "number of last seconds to count; -1: all since the start", int, -1, low=-1, high=86400),
     returns=dict[str, Any],
 )  # fmt: skip
 async def metrics(call: Call) -> Json:
@@ -208,9 +208,9 @@ async def metrics_timeline(call: Call) -> Json:
     if start > end:
         raise Problem(400, "bad-request", f"starttime is {start}, after endtime, which is {end}")
     if end - start > MINUTES_MAX * MINUTE_S:
-        told = f"the time is {(end - start) // 60} minutes; at most {MINUTES_MAX}"
+        told = f"the time range is {(end - start) // 60} minutes, but the limit is {MINUTES_MAX}"
         raise Problem(
-            400, "bad-request", told, "request a shorter time, or use GET /api/v1/.../timeline, which combines minutes"
+            400, "bad-request", told, "request a shorter range, or use GET /api/v1/.../timeline, which combines minutes"
         )
     names = {name: _series_name(name) for name in wanted["metricname"] or _COUNTS}
     watched = await named(call)

@@ -146,7 +146,7 @@ async def minutes(call: Call) -> Timeline:
 @table.route("POST", JOB + "/layers/{layer}", Scope.ALL, takes=LayerBody, returns=dict[str, Any])
 async def change_layer(call: Call) -> dict[str, Any]:
     """Change a job's layer `oncall` or `provisioner`; needs If-Match with the layer's version."""
-    return await _change(call, f"a change of layer {call.path['layer']}", _changed)
+    return await _change(call, f"a change to layer {call.path['layer']}", _changed)
 
 
 @table.route("POST", JOB + "/release", Scope.ALL, takes=ReleaseBody, returns=dict[str, Any])
@@ -174,7 +174,7 @@ def _version(call: Call, of: str) -> int:
     seen = call.headers.get("if-match", "").strip().strip('"')
     if not (seen.isascii() and seen.isdecimal()):
         fix = f"set it to the version of the {of} that GET .../jobs/{{cluster}}/{{job}} returns"
-        raise Problem(428, "no-version", f"a change of a {of} needs the header If-Match", fix)
+        raise Problem(428, "no-version", f"a change to a {of} needs the header If-Match", fix)
     return int(seen[:9])
 
 
@@ -187,7 +187,7 @@ def _changed(call: Call, store: Store) -> dict[str, Any]:
     version = _version(call, "layer")
     given = [one for one in (body.set, body.unset, body.revert) if one is not None]
     if len(given) != 1 or (body.for_s is not None and body.set is None):
-        raise Problem(400, "bad-request", "a change contains one of set, unset and revert, and for_s only with set")
+        raise Problem(400, "bad-request", "a change contains exactly one of set, unset and revert; for_s needs set")
     check_by_hand(layer, body.set or ())
     who = f"{call.asker.who} at the tracker"[-100:]
     view: View

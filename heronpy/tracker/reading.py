@@ -123,7 +123,7 @@ async def topologies(call: Call) -> Topologies:
 @table.route(
     "GET", V1 + "/history", Scope.VIEW,
     *_PLACE,
-    Param("name", "only topologies of this name"),
+    Param("name", "only topologies with this name"),
     returns=History,
 )  # fmt: skip
 async def history(call: Call) -> History:
@@ -201,12 +201,12 @@ async def doctor(call: Call) -> Doctor:
         low=-TIME_MAX, high=TIME_MAX,
     ),
     Param("until", "up to this time", float, 0.0, low=0, high=TIME_MAX),
-    Param("points", "at most this number of points; minutes are combined", int, 0, low=0, high=1000),
+    Param("points", "at most this number of points; minutes are combined to fit", int, 0, low=0, high=1000),
     Param("component", "only this component; may be repeated", list),
     Param("metric", "only this series; may be repeated", list),
     Param(
-        "samples", "1: the figures that this tracker has read every few seconds in the last ten minutes, while the"
-        " topology runs", int, 0, low=0, high=1,
+        "samples", "1: the figures that this tracker has read every few seconds in the last ten minutes; only while the"
+        " topology is running", int, 0, low=0, high=1,
     ),
     returns=Timeline,
 )  # fmt: skip
@@ -355,7 +355,7 @@ async def progress(call: Call) -> ShownProgress:
     Param("topology", "cluster/role/environ/name; default: the list of all topologies"),
     Param(
         "level",
-        f"level of detail; fitting: tasks, if there are at most {TASKS_MAX} of them",
+        f"level of detail; fitting: tasks if there are at most {TASKS_MAX}, else component",
         default="component",
         choices=("component", "tasks", "fitting"),
     ),

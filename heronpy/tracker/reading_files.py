@@ -73,7 +73,7 @@ async def search(call: Call) -> LogHits:
     if "\n" in query["text"] or not 0 < len(query["text"].encode()) <= TEXT_MAX_BYTES:
         raise Problem(400, "bad-request", f"text must be one line of 1 to {TEXT_MAX_BYTES} bytes")
     if tracker.searches >= SEARCHES_MAX:
-        raise Problem(429, "busy", f"{SEARCHES_MAX} searches of logs are in progress", "try again in a few seconds")
+        raise Problem(429, "busy", f"{SEARCHES_MAX} log searches are in progress", "try again in a few seconds")
     wanted = Wanted(
         query["text"],
         tuple(query["what"]),

@@ -85,8 +85,8 @@ class Samples:
     def timeline(
         self, since: float = 0.0, points: int = 0, components: Collection[str] = (), metrics: Collection[str] = ()
     ) -> Timeline:
-        """Return the samples since a time, thinned out to at most `points` (0: no limit). Empty lists select all components
-        and series. The steps differ in length.
+        """Return the samples since a time, thinned out to at most `points` (0: no limit). Empty lists select all
+        components and series. The steps differ in length.
         """
         first, count = bisect_left(self._times, since), len(self._times)
         step = ceil((count - first) / points) if points and first < count else 1

@@ -355,5 +355,5 @@ async def _watch(tracker: Tracker, idle_s: float, each_second: Callable[[], None
         if tracker.feeds.streams:
             tracker.asked_at = time.monotonic()
         elif idle_s and time.monotonic() - tracker.asked_at >= idle_s:
-            log.info("no request for %g s; the tracker ends", idle_s)
+            log.info("no request for %g s; stopping the tracker", idle_s)
             return

@@ -152,7 +152,7 @@ class Watched:
             self._away(*await asyncio.to_thread(self._why, NO_ANSWER, str(error)))
             return
         if reply.topology_id not in ("", self.record.topology_id):
-            self._away(NO_ANSWER, "another topology of this name answers")
+            self._away(NO_ANSWER, "another topology with this name answers")
             return
         if plan is not None:
             self.physical = plan

@@ -139,7 +139,7 @@ def _declare_newest(kind: str, summary: str) -> None:
 
 _declare_newest(STACKS, "The last captured stacks.")
 _declare_newest(PROFILE, "The last captured profile.")
-_declare_newest(HEAP, "The last counted objects, by type.")
+_declare_newest(HEAP, "The most recently counted objects, by type.")
 
 
 @table.route("POST", TASK + STACKS, Scope.ALL, takes=EvidenceBody, returns=Evidence)
