@@ -86,6 +86,6 @@ def _runs(archive: LogArchive, into: Path, said: Callable[[str], None]) -> dict[
     if left_out:
         said(
             f"{left_out} logs of {archive.name} were not copied, because the limit is {format_bytes(COPIED_MAX_BYTES)};"
-            " read these logs in the archive"
+            " read them in the archive"
         )
     return found

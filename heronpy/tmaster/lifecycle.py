@@ -151,7 +151,7 @@ def _restoring_or_down(shared: SharedState, now: float) -> str:
 
 def outages(shared: SharedState) -> list[str]:
     """Return sentences about the external conditions for which processes are waiting."""
-    return [f"{process} is waiting: {why[:DETAIL_MAX]}" for process, why in sorted(shared.outages.items())]
+    return [f"{process} waits: {why[:DETAIL_MAX]}" for process, why in sorted(shared.outages.items())]
 
 
 def _lost(shared: SharedState) -> str:
