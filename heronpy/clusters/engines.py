@@ -1,4 +1,4 @@
-"""The engine of a cluster or of a topology, for commands.
+"""Finds the engine of a cluster or topology for commands, and ends a topology's objects on the engine.
 
 Commands send requests to an engine only before the topology's scheduler has started or after it has ended.
 """

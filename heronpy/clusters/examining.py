@@ -57,7 +57,7 @@ class _Asking:
         return self._client.call(body, left_s)
 
     def look(self, body: Message, shape: type[T], what: str) -> T | None:
-        """The answer as a struct of this shape; None as in `__call__`."""
+        """The answer as a struct of this shape; None if there is no answer, or if it has another shape."""
         found = self(body, what)
         try:
             return read(found, shape) if found is not None else None
@@ -71,7 +71,7 @@ def look(
 ) -> tuple[Signals, list[Finding]]:
     """Diagnose the answers of the topology master. Raises DeadlineError if too few answers arrive.
 
-    A missing scheduler of a topology on an engine is a finding as well.
+    If the topology is on an engine, a missing scheduler is also a finding.
     """
     session.find(topology)
     with session.tmaster(topology) as client:

@@ -78,7 +78,7 @@ async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, st
 
 
 class MasterFileService:
-    """The file service of an executor, reached through its topology master's clients."""
+    """The file service of an executor, reached through a `Master`."""
 
     def __init__(self, master: Master, container: int) -> None:
         self._master, self._container = master, container

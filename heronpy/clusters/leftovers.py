@@ -26,7 +26,7 @@ REPLICA_S = 60.0
 
 
 def clear_leftovers(folder: Place) -> None:
-    """Remove files that no complete checkpoint names from an ended run's folder."""
+    """Remove all files from an ended run's folder, except those that a complete checkpoint names."""
     store = open_store(folder)
     if not store.exists():
         return

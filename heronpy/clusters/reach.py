@@ -72,7 +72,7 @@ def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callab
 
 
 def _unknown(address: str) -> str:
-    """Why this host cannot reach the host of an address; "" if it may be reachable."""
+    """Why the host name in an address cannot be resolved; "" if it can."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     try:
         socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)

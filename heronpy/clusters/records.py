@@ -161,7 +161,7 @@ class Records:
     ) -> Resolved:
         """Settings of the cluster, overridden by those of a topology.
 
-        Raises ConfigError for an invalid setting; a lenient session ignores and reports it once instead.
+        Raises ConfigError for an invalid setting; a lenient session instead ignores the setting and reports it once.
         """
         given = (topology_config or {}, component_configs or {}, self.overrides)
         given_in = self.client.given_in(settings.split_overrides(self._command_line()))

@@ -81,7 +81,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
 
 
 def times(resolved: Resolved) -> Found:
-    """Whether the times until a container renews its lease, is fenced and is lost are consistent."""
+    """Whether the lease times (for renewal, fencing and loss of a container) are consistent."""
     try:
         found = lease_times(resolved)
     except ConfigError as error:
@@ -91,7 +91,7 @@ def times(resolved: Resolved) -> Found:
 
 
 def fencing(resolved: Resolved, state_type: str) -> Found:
-    """The fencing of lost containers, by reliability mode."""
+    """How lost containers are fenced, by reliability mode."""
     asked, chosen = settings_for(resolved, EngineSettings).fencing, {}
     for mode in _MODES:
         try:
@@ -143,7 +143,7 @@ def _shared(folder: Path) -> Found:
 
 
 def unshared_stores(resolved: Resolved) -> list[str]:
-    """The folders for checkpoints that other hosts cannot reach."""
+    """Checkpoint folders that other hosts cannot reach."""
     settings, folders = settings_for(resolved, CheckpointSettings), shared_folders(resolved)
     return [str(root) for root in store_roots(settings) if not isinstance(root, Url) and not is_shared(root, folders)]
 
@@ -172,7 +172,7 @@ def state(records: Records) -> Found:
 
 
 def ports(resolved: Resolved) -> Found:
-    """Whether the range of ports is valid and large enough."""
+    """Whether the port range is valid and large enough."""
     settings = settings_for(resolved, SecuritySettings)
     try:
         transport.check(settings)

@@ -30,7 +30,7 @@ def restart(
     """Restart a part through the topology master or, if there is none, through the scheduler; return a sentence.
 
     `what` is the number of a container, an instance or a component, or None for the whole topology. With `force`, the
-    scheduler also replaces an engine's containers whose end is unconfirmed; the caller must be sure that they ended.
+    scheduler also replaces an engine's containers whose end is unconfirmed; use this only if they have ended.
     """
     session.find_begun(topology)
     container, task_id, component = target_of(session, topology, what, task, component)

@@ -118,7 +118,7 @@ class Session(Records):
     def under_way(self, name: str) -> ClusterError | None:
         """The error for a request while the topology is being submitted or removed; None if it is neither.
 
-        Raises NotThereError when the topology is gone.
+        Raises NotThereError if the topology is gone.
         """
         waits_for = self.starting(self.find(name))
         if waits_for is not None:
@@ -222,7 +222,7 @@ class Session(Records):
         return not self.elsewhere(record) and os.path.exists(record.launch_file) and not origin_of(self.target.cluster)
 
     def by_endpoint(self, record: plan_pb2.ExecutionState | None) -> JoinToken | None:
-        """The endpoint for requests to a topology on an engine that was submitted from another host.
+        """The endpoint for requests to a topology that runs on an engine and was submitted from another host.
 
         None for any other topology. Raises ClusterError if this host has no access or cannot reach the scheduler.
         """

@@ -1,4 +1,4 @@
-"""Stops a topology gracefully, by a drain or with a savepoint, before anything is killed.
+"""Stops a topology gracefully, with a drain or a savepoint, before anything is killed.
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until all emitted tuples are processed,
 and tells the bolts to finish; a savepoint is taken and committed by the sinks. After that, the topology may be removed.
@@ -27,7 +27,7 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
 @dataclass(slots=True)
 class Stop:
-    """One stop in progress."""
+    """A stop that is in progress."""
 
     session: Session
     topology: str

@@ -174,7 +174,7 @@ def _said_nothing(shown: Topology) -> Topology:
 
 
 def _with_final_message(known: Topology, cause: str) -> Topology:
-    """The summary whose sentence is the result and the doctor's last finding; `unquoted` is the same without values."""
+    """The summary, with the result and the doctor's last finding as its sentence; `unquoted` omits users' values."""
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return _said_nothing(known)
     said, plain = f"{cause}; the doctor's last finding: {known.sentence}", cause.partition(": ")[0]

@@ -399,7 +399,7 @@ def kill_leftovers(launch_file: str) -> int:
 
 
 def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
-    """Remove the topology's keys and nodes, unless they belong to a later topology of the same name."""
+    """Remove the topology's keys and nodes, unless they belong to a later topology with the same name."""
     current = session.record(record.topology)
     if current is None or current.topology_id == record.topology_id:
         if record.working_dir and not session.elsewhere(record):

@@ -86,7 +86,7 @@ class Trial:
         self._starting = False
 
     def run(self, addresses: Sequence[str]) -> list[Found]:
-        """Lines of `heron cluster check`."""
+        """Run the test container; return lines for `heron cluster check`."""
         sockets: list[socket.socket] = []
         try:
             sockets += [listener(address, self._port_range) for address in addresses]

@@ -48,7 +48,7 @@ def outcome_of(
     stored: plan_pb2.PackingPlan,
     intent: plan_pb2.UpdateIntent | None,
 ) -> Outcome:
-    """The state of the update from `old` to `new`, according to the stored plans."""
+    """The state of the update from `old` to `new`, as the stored plans show it."""
     if intent is not None:
         ours = moves(intent.new_packing_plan) == moves(new) and intent.old_packing_plan.version == old.version
         return Outcome.UNDER_WAY if ours else Outcome.OVERTAKEN
@@ -93,7 +93,7 @@ def ask(
 def configure(
     session: Session, name: str, request: control_pb2.RuntimeConfig, timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Change settings, if necessary through a master that takes over. Raises DeadlineError without an answer in time.
+    """Change settings, if necessary through a master that takes over. Raises DeadlineError if no answer arrives.
 
     Raises NotThereError if the topology was removed, or replaced by another topology with the same name.
     """

@@ -328,7 +328,7 @@ def _add_footprints(found: Signals, status: control_pb2.StatusReply) -> None:
 def _counted(
     found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]
 ) -> defaultdict[str, float]:
-    """CPU seconds per second of each host, as reported by tasks and stream managers."""
+    """CPU seconds per second on each host, as reported by tasks and stream managers."""
     own: defaultdict[str, float] = defaultdict(float)
     for task in found.tasks:
         own[task.host] += task.cpu or 0.0

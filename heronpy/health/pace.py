@@ -201,7 +201,7 @@ def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
 
 
 def _waits(task: TaskSignals, starved: bool) -> bool:
-    """Whether most of the task's busy time is neither computing nor waiting for a CPU."""
+    """Whether the task spends most of its busy time neither computing nor waiting for a CPU."""
     if task.cpu is None:
         return False
     if task.cpu_wait is None:
@@ -316,7 +316,7 @@ def _with_others(finding: Finding, tasks: list[TaskSignals], signals: Signals) -
 
 
 def _of_late(task: TaskSignals) -> TaskSignals:
-    """The task; if it has just become far slower than in the window, with its latest figures."""
+    """The task, with its latest figures if it has just become far slower than in the window."""
     working = task.working or task.busy
     if not task.pace or not working or task.pace >= LATELY * task.executed / working:
         return task

@@ -90,6 +90,6 @@ def _before(signals: Signals, component: str, still_s: float) -> float | None:
 
 
 def _is_unusual(signals: Signals, component: str, still_s: float) -> bool:
-    """Whether the component emitted in every minute before. A spout that seldom reads its source is often idle."""
+    """Whether the component emitted in every minute until it stopped. A spout that seldom reads is often idle."""
     known = _minutes_before(signals, component, still_s)
     return still_s >= signals.times.quiet_s and len(known) >= USUAL_MIN and all(known)

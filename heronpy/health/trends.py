@@ -139,7 +139,7 @@ def _per_busy_s(signals: Signals, component: str) -> list[float | None]:
 
 
 def memory_p95(signals: Signals, component: str) -> float | None:
-    """95th percentile of the largest resident memory of a task over the last minutes, bytes."""
+    """95th percentile, over the last minutes, of the resident memory of a component's largest task, in bytes."""
     known = sorted(value for value in signals.minutes(component, "largest_bytes")[-MEMORY_MIN:] if value is not None)
     return known[ceil(0.95 * len(known)) - 1] if len(known) >= SIDE_MIN else None
 

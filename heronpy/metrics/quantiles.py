@@ -77,12 +77,12 @@ def _mean_in(bounds: Sequence[float], each: Sequence[float], lower: float, upper
 
 
 def quantile(samples: Iterable[control_pb2.Sample], part: float) -> Quantile | None:
-    """Return the quantile over several samples, in the unit of the metric; None without observations."""
+    """Return the quantile over several samples, in the unit of the metric; None if there are none."""
     return quantiles(samples, (part,))[0]
 
 
 def quantiles(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> list[Quantile | None]:
-    """Return several quantiles over the same samples, as `quantile` does."""
+    """Return several quantiles over the same samples; see `quantile`."""
     merged: dict[float, float] = {}
     total = 0.0
     for sample in samples:

@@ -209,7 +209,7 @@ class Checkpoints:
         return self._finisher.done and self.coordinator.pending is None
 
     def advance(self, now: float, *, updating: bool, switching: bool) -> None:
-        """Start regions whose tasks are all ready, and begin a checkpoint if it is time for one."""
+        """Start regions whose tasks are all ready, and begin a checkpoint if one is due."""
         self._seal_waits = False
         self.coordinator.periodic = not updating
         self.restorer.switching = switching

@@ -118,7 +118,7 @@ class _Process(Struct):
 
 
 class Times(NamedTuple):
-    """Median and 99th percentile in seconds. With `at_least`, the percentile and an equal median are lower bounds."""
+    """Median and 99th percentile in seconds. If `at_least`, the percentile and an equal median are lower bounds."""
 
     p50: float
     p99: float

@@ -496,7 +496,7 @@ class TopologyMaster:
 
     @property
     def starts(self) -> bool:
-        """Whether the topology is starting and no known problem prevents it."""
+        """Whether the topology is starting and no known problem keeps it from doing so."""
         return self.lifecycle == control_pb2.LIFE_STARTING and not lifecycle.startup_exceptions(self.shared)
 
     def cause(self, now: float) -> str:

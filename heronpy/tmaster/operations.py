@@ -352,7 +352,7 @@ class Move:
 
 
 def is_back(shared: SharedState, task: int, epoch: int) -> bool:
-    """Whether a successor of the task's process with this epoch is up with the newest plan."""
+    """Whether the task has a process with a higher epoch than this one, which is up with the newest plan."""
     status, plan = shared.registry.tasks.get(task), shared.book.plan
     return (
         status is not None

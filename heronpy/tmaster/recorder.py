@@ -139,7 +139,7 @@ class Recorder:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Write the latest counts, the last answers, and unsaved events and minutes, after a write in progress.
+        """Complete a write in progress, then write the latest counts, the last answers, and unsaved events and minutes.
 
         Call this once, at the end.
         """

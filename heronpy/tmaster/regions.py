@@ -146,7 +146,7 @@ class Regions:
     # ---- attempts ---------------------------------------------------------------------------
 
     def can_start(self, region: Region, now: float) -> bool:
-        """Whether every task has restored and the pause between restores is over."""
+        """Whether every task has restored its state and the pause between restores is over."""
         return not region.started and not region.missing and bool(region.places) and now >= region.start_at
 
     def start(self, region: Region, epochs: Mapping[int, int], stmgrs: Mapping[str, int]) -> None:

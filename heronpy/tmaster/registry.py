@@ -338,7 +338,7 @@ class Registry(Struct):
         return task in self._spouts
 
     def excuse(self, task: int, epoch: int) -> None:
-        """Ignore failures of this process of a task and of earlier processes, which are about to be replaced."""
+        """Ignore failures of a task's processes up to this epoch, because these processes are about to be replaced."""
         if task in self.places:
             self.excused[task] = max(epoch, self.excused.get(task, -1))
         if task in self.tasks:

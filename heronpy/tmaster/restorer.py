@@ -134,7 +134,7 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether a task may have told the predecessor that this start cannot be restored; tasks report that once.
+        """Whether a task may have reported to the predecessor that this start cannot be restored. Sent only once.
 
         The log contains only checkpoints of this topology, so restoring from another topology's checkpoint is retried.
         """
@@ -262,7 +262,7 @@ class Restorer:
             self.look_at(container, now)
 
     def look_at(self, container: int, now: float) -> None:
-        """Check the tasks of a container after a change of their statuses."""
+        """Check the tasks of a container whose statuses have changed."""
         registry = self._shared.registry
         for task in registry.tasks_of(container):
             status = registry.tasks.get(task)

@@ -70,7 +70,7 @@ class TaskReports:
 
     A process reports all slow tuples that it keeps. The slowest tuples of the task's earlier processes are kept as
     well. Memory is recorded in short steps, because a leak may reach its limit within a minute. Invariants: At most
-    `SLOW_KEPT` slow tuples are kept of a task's current process, and as many of its earlier processes. A trail of
+    `SLOW_KEPT` slow tuples are kept of a task's current process, and the same number of earlier ones. A trail of
     memory has at most `POINTS_MAX` points of one process, at least `STEP_S` apart. The trail of the previous process is
     kept for `TRAIL_KEPT_S`.
     """

@@ -393,7 +393,7 @@ class Totals(Struct):
         return self._moment
 
     def fill(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
-        """Replace the current process's counts with the task's totals at a moment, or with the latest totals (0)."""
+        """Replace the current process's counts with the task's totals at a moment; 0 means the latest totals."""
         known = self.tasks.get(status.task_id)
         if known is not None:
             totals = known.totals_at(moment) if moment else known.totals()
@@ -408,7 +408,7 @@ class Totals(Struct):
             status.at_least = True
 
     def retired(self, tasks: Collection[int], moment: float = 0.0) -> list[control_pb2.RetiredTotals]:
-        """Return the counts, by component, of all tasks except these, at a moment or the latest counts (0)."""
+        """Return the counts, by component, of all tasks except these at a moment; 0 means the latest counts."""
         found: dict[str, control_pb2.RetiredTotals] = {}
         for component, summed in self._retired_of.items():
             found[component] = control_pb2.RetiredTotals()
@@ -465,7 +465,7 @@ class Totals(Struct):
         return totals
 
     def summed(self, moment: float = 0.0, mode: str = "ATMOST_ONCE") -> control_pb2.TupleTotals:
-        """Return the totals of a topology with this reliability mode at a moment, or the latest totals (0)."""
+        """Return the totals of a topology with this reliability mode at a moment; 0 means the latest totals."""
         totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
         for task, known in self.tasks.items():

@@ -1,4 +1,4 @@
-"""Joins the spans that tasks report to traces, and compares the clocks of hosts. Pure.
+"""Joins spans from tasks into traces, and compares the clocks of hosts. Pure.
 
 Spans arrive in any order. A trace is shown once the span of its spout is known; spans below a lost span are omitted.
 Invariants: at most the `TRACES_MAX` latest traces are kept, with at most `SPANS_MAX` spans each; a span counts once.
@@ -184,7 +184,7 @@ class Clocks:
                 self._known.popitem(last=False)
 
     def offset(self, clock: int, now_ns: int) -> Offset | None:
-        """Return the offset from this clock to the topology master's clock; None without a recent sample."""
+        """Return the offset from this clock to the topology master's clock; None if there is no recent sample."""
         if clock == self._own:
             return Offset(0, 0)
         at_ns, offset = self._known.get(clock, (0, None))
@@ -226,7 +226,7 @@ class _Trace:
 
     @property
     def joined(self) -> _Joined:
-        """Join the spans to a trace; they must include a root."""
+        """Join the spans into a trace; the spans must include a root."""
         if self._joined is None:
             spans = self.spans.values()
             parents = {span.parent for span in spans}

@@ -67,7 +67,7 @@ class Saver(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether every task has restored and runs with the current plan."""
+        """Whether every task has restored its state and runs with the current plan."""
 
     def ask(self, now: float) -> int:
         """Request a checkpoint; return the token for `outcome`."""

@@ -73,7 +73,7 @@ _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32
 
 
 def no_answer(call: Call) -> Problem:
-    """The problem if the topology master has never answered."""
+    """The Problem to raise if the topology master has never answered."""
     shown = without_values(call.watched.summary())  # an error is shown to all who may ask
     if shown.ended_at is not None:
         return Problem(410, "ended", f"{shown.cause}; its figures were not kept")

@@ -107,7 +107,7 @@ class Protocol(H11Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        """Start or stop the timer of the request that is arriving."""
+        """Start or stop the timer for the request that is arriving."""
         super().data_received(data)
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             if self._timer is None and self.timeout_keep_alive_task is None:

@@ -185,7 +185,7 @@ class Watched:
             return absent, text if absent == NO_ANSWER else str(error)
 
     async def _follow_plan(self, newer: bool) -> None:
-        """Read the plan if it has changed; the end of an update only changes its version."""
+        """Read the plan if it has changed. When an update ends, only the plan's version changes."""
         try:
             node = await asyncio.to_thread(self._plan_node)
             if newer or self._plan is None or node != self._node:

@@ -92,7 +92,7 @@ class Tracker:
         return found
 
     async def _ended(self, source: ClusterSource, role: str, environ: str, name: str) -> EndedTopology | None:
-        """Return the ended topology with this id, or the last ended topology of this name."""
+        """Return the ended topology with this id, or the last ended topology with this name."""
         here = [one.record.topology_id for one in source.topologies.values()]
         return await asyncio.to_thread(self.ended.find, source.session, role, environ, name, here)
 
