@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 
-#: Time limit of all requests of one look together; requests without an answer by then are named and left out.
+#: Time limit for all requests of one diagnosis together; requests that are unanswered by then are listed.
 LOOK_S = 5.0
 
 

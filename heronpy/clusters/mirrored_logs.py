@@ -25,7 +25,7 @@ from heronpy.proto import control_pb2, plan_pb2
 #: How much of each log is copied at first; later output is copied completely.
 FIRST_MAX_BYTES = 8 << 20
 PIECE_BYTES = 256 << 10
-#: Most consecutive pieces of one log, so that a busy log does not delay the others.
+#: Maximum number of consecutive pieces of one log, so that a busy log does not delay the others.
 PIECES_MAX = 64
 AGAIN_S = 0.3
 #: While following, a container that is unreachable for this time is reported; before that, it may be moving or ending.

@@ -39,7 +39,7 @@ _CONTROL = ("heronpy.scheduler", "heronpy.executor", "heronpy.tmaster", "heronpy
 OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
-#: Time limit for the end of a topology's processes after its scheduler has reported the end.
+#: Time limit for a topology's processes to end after its scheduler has reported their end.
 SOON_S = 0.5
 ASK_AGAIN_S = 2.0
 #: Time within which the scheduler answers before the request is late.

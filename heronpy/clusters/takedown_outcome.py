@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-#: Most containers that a sentence names.
+#: Maximum number of containers that a sentence names.
 SHOWN = 5
 RECORD = "its record in the state manager"
 

@@ -20,7 +20,7 @@ SLOWED = 3.0
 MINUTES_MIN, HOURS = 10, 24
 #: Durations are grouped in steps of this part of an octave: 19 %.
 _PARTS = 4
-#: A minute is not healthy if tasks are busy, or spouts are held, for a larger share than this.
+#: A minute is not healthy if tasks are busy, or spouts are held back, for a larger share than this.
 BUSY, HELD = 0.8, 0.2
 
 

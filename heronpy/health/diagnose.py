@@ -127,7 +127,7 @@ def _down(signals: Signals) -> Iterator[Finding]:
         return
     for component in signals.components:
         tasks = signals.of(component)
-        # A task that ends again and again is down between its restarts; the reason of its ends is more useful.
+        # A task that ends again and again is down between its restarts; the reason why it ends is more useful.
         down = [task.name for task in tasks if not task.up and not pace.ends_again(signals, task.name)]
         if down:
             # The cause of the topology's state is the same for all components.

@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event, Timeline, series_name
 
-#: A task was full if other tasks took its share for this part of the window, even if it is not full now.
+#: A task was full if other tasks took over its share for this part of the window, even if it is not full now.
 AVOIDED_MS_PER_S = 100.0
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -126,7 +126,7 @@ def signals_of(
     last = next((task.component for task in reversed(found.tasks) if task.name in paces), "")
     for one in found.of(last):
         one.pace = paces.get(one.name)
-    # A full task that senders avoid has room at times.
+    # A full task that senders avoid has free space at times.
     avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
     found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]
     holding = _by_task(metrics, "__time_spent_back_pressure_by_compid", found.window_s)

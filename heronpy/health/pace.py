@@ -20,7 +20,7 @@ from heronpy.views.findings import Finding, Verdict
 
 #: Busy shares: a bolt above the first two limits the rate, and a bolt below the third does not.
 SATURATED, BUSY, IDLE = sizing.SATURATED, sizing.BUSY, 0.6
-#: Spouts count as held if they are held for this share of the window.
+#: Spouts count as held back if they are held back for this share of the window.
 HELD = 0.2
 SKEWED = 1.5
 SLOW = 0.5
@@ -130,7 +130,7 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
         return
     culprits = {*signals.culprits, *signals.avoided, *(task.name for task in _behind(signals))}
     if held_share(signals) >= HELD:
-        # A task that repeatedly holds the spouts for a short time may not hold them now.
+        # A task that repeatedly holds back the spouts for a short time may not do so now.
         culprits |= {*signals.held_by}
     unexplained: list[list[TaskSignals]] = []
     for component in signals.components:

@@ -157,14 +157,14 @@ class Signals(Struct):
     cause: str
     window_s: float
     tasks: list[TaskSignals] = field(default_factory=list)
-    #: Share of the window in which spouts were held, and the tasks or links that hold them now.
+    #: Share of the window in which spouts were held back, and the tasks or links that hold them back now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
-    #: Tasks or links that held spouts for a part of the window.
+    #: Tasks or links that held back spouts for a part of the window.
     held_by: list[str] = field(default_factory=list)
     #: Full tasks that senders avoid, or whose tuples are discarded.
     avoided: list[str] = field(default_factory=list)
-    #: Share of the last seconds in which spouts were held.
+    #: Share of the last seconds in which spouts were held back.
     held_now: float | None = None
     #: By spout: seconds since its last emit. Spouts that were never seen to emit are missing.
     still_s: dict[str, float] = field(default_factory=dict)
@@ -183,9 +183,9 @@ class Signals(Struct):
     events_known: bool = True
     #: Requests that the topology master did not answer in time.
     unanswered: list[str] = field(default_factory=list)
-    #: External conditions that processes wait for, such as room on a disk; one sentence each.
+    #: External conditions that processes wait for, such as free disk space; one sentence each.
     outages: list[str] = field(default_factory=list)
-    #: Recently ended processes, out of memory and otherwise: name to (times, text).
+    #: Recently ended processes, out of memory and otherwise: map from name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: Seconds between two ends for lack of memory, for processes with several.

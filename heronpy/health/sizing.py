@@ -34,8 +34,8 @@ def too_few(tasks: Sequence[TaskSignals], signals: Signals) -> dict[str, float] 
     if not rates or least < BUSY:
         return None
     now = sum(task.executed for task in tasks)
-    # Extrapolate the rate from the time in which the spouts were not held to the whole window. Before the spouts are
-    # held, more tuples arrive than are processed.
+    # Extrapolate the rate from the time in which the spouts were not held back to the whole window. Before the spouts
+    # are held back, more tuples arrive than are processed.
     arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, trends.FREE_LEAST)
     figures = {"tasks": float(len(tasks)), "arrival": arrival, "rate": now, "busy": least}
     usual = trends.usual_demand(signals)

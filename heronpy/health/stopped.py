@@ -10,7 +10,7 @@ from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding, Verdict
 
-#: A held spout has stopped if it would have emitted this number of tuples.
+#: A spout that is held back has stopped if it would have emitted this number of tuples.
 MISSED = 30.0
 #: A free spout has stopped if it had emitted in each of at least this number of minutes before.
 USUAL_MIN = 10

@@ -100,7 +100,7 @@ class _Steps:
 @dataclass(slots=True)
 class _Series:
     kind: int
-    #: Part of the series to its steps: "" is a plain value; a histogram has "sum", "count" and the bounds ("le").
+    #: Map from part of the series to steps: "" is a plain value; a histogram has "sum", "count" and the bounds ("le").
     parts: dict[ledger.Part, _Steps] = field(default_factory=dict)
 
 

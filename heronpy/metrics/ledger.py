@@ -31,7 +31,7 @@ class CountedSeries:
     """One counter or histogram of a process."""
 
     kind: int
-    #: Part to the counts of ended processes of that name, and of the current process.
+    #: Map from part to the counts of ended processes with this name, and of the current process.
     parts: dict[Part, tuple[float, float]] = field(default_factory=dict)
 
 

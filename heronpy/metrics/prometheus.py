@@ -27,7 +27,7 @@ _KINDS = {
     control_pb2.Sample.HISTOGRAM: Kind.HISTOGRAM,
 }
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]+")
-#: Unit to its base unit, which ends the name, and the number of units in a base unit.
+#: Map from unit to base unit, which ends the name, and to the number of units in a base unit.
 _BASE_UNITS = {
     "ns": ("seconds", 1e9),
     "us": ("seconds", 1e6),

@@ -21,7 +21,7 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster.shared_state import SharedState
 
 RESEND_S = 10.0
-#: Seconds after which a bolt that resumed its ticks because of a tuple is requested again to hold its ticks.
+#: Seconds after which a bolt that resumed its ticks because of a tuple is ordered again to suspend its ticks.
 HOLD_TICKS_S = 1.0
 
 

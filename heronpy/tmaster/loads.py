@@ -200,7 +200,7 @@ class Window(Struct):
 
     #: Longest time in seconds over which a process was measured.
     over_s: float = 0.0
-    #: Share of the window in which spouts were held.
+    #: Share of the window in which spouts were held back.
     held: float | None = None
     spark_waiting: float | None = None
     spark_lag_s: float | None = None

@@ -61,7 +61,7 @@ SERIES: dict[str, str] = {
     "restarts": _SUM,  # in the minute
     "dead_letters": _SUM,
     "lost": _SUM,
-    "held": _MEAN,  # of the topology only, like the following ones: share of the time in which the spouts were held
+    "held": _MEAN,  # of the topology only, as the following ones: share of time for which spouts were held back
     "plan_version": _LAST,
     "spark_waiting": _MEAN,
     "spark_lag_s": _MOST,

@@ -54,7 +54,7 @@ class PlanBook:
     def use(self, packing: plan_pb2.PackingPlan) -> None:
         """Build the next plans from this packing plan."""
         self.packing = packing
-        #: Component to the memory above which a task is restarted; 0: the limit from the settings.
+        #: Map from component to the memory above which a task is restarted; 0: the limit from the settings.
         self.memory_limits = {i.component: i.memory_limit_bytes for c in packing.containers for i in c.instances}
         self.wanted = frozenset(stmgr_id(container.id) for container in packing.containers)
 

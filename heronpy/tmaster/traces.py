@@ -20,7 +20,7 @@ TRACES_MAX = 1000
 SPANS_MAX = 200
 #: Limits of requests.
 RATE_MAX, LEASE_MAX_S = 1000.0, 10.0
-#: Seconds for which a trace is left out because a call may still be in progress.
+#: Seconds for which a trace is omitted because a call may still be in progress.
 SETTLE_S = 2.0
 
 CLOCKS_MAX: Final = 10_000
@@ -288,7 +288,7 @@ class TraceStore:
         """`clocks` compares the clocks of several hosts."""
         self._clocks = clocks
         self._traces: OrderedDict[int, _Trace] = OrderedDict()
-        #: Number of spans that were dropped for lack of room.
+        #: Number of spans that were dropped for lack of space.
         self.discarded = 0
 
     def __len__(self) -> int:

@@ -42,7 +42,7 @@ from heronpy.tmaster.shared_state import SharedState
 
 #: Seconds without tuples before a removed task ends; longer than a frame is in transit to the task.
 QUIET_S = 0.5
-#: Seconds after which tasks move even if the topology is not empty, for example because its ticks emit.
+#: Seconds after which tasks move even if the topology is not empty, for example because bolts emit on each tick.
 MOVE_WAIT_S = 5.0
 _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
 

@@ -43,7 +43,7 @@ QUERY_MAX_BYTES = 16 * 1024
 FIELDS_MAX = 1000
 DOCUMENT = reading.V1 + "/openapi.json"
 
-#: Error class to status; the first class that fits counts.
+#: Map from error class to status; the first class that fits is used.
 _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
     (NotThereError, 404, "not-found"),
     (RequestError, 400, "bad-request"),

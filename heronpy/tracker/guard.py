@@ -66,7 +66,7 @@ class Asker:
         return self.scope is Scope.ALL
 
 
-#: A client that requests something open.
+#: The client of an open route.
 NOBODY = Asker("nobody", Scope.OPEN)
 
 

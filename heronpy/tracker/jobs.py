@@ -20,7 +20,7 @@ from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import V1
 from heronpy.views.past import Timeline
 
-# Imported by the first request, in its thread, because the import takes long and most trackers do not need it.
+# Imported by the first request, in its thread, because the import takes a long time and most trackers do not need it.
 if TYPE_CHECKING:
     from heronpy.clusters.session import Session
     from heronpy.jobs.store import Store, View
