@@ -1,4 +1,4 @@
-"""A state manager for topologies of other hosts: reads each topology's state at the endpoint of its scheduler.
+"""A state manager for topologies on other hosts: it reads each topology's state at the endpoint of its scheduler.
 
 Only topologies to which this host has access are visible. Commands only read; the endpoints refuse all writes except
 a command's lock and the description of its activity.
@@ -24,7 +24,7 @@ _CREDENTIAL = SessionCredential(0, 0, b"")
 
 
 class AccessState:
-    """The state manager of a command; `reach` is `Records.reach`."""
+    """Reads the state of topologies at their endpoints; `reach` is `Records.reach`."""
 
     def __init__(self, cluster: str, settings: StatemgrSettings, reach: Callable[[str, JoinToken], JoinToken]) -> None:
         self._cluster = cluster
@@ -51,7 +51,7 @@ class AccessState:
         self._must(path).delete(path, version)
 
     def children(self, path: str) -> list[str]:
-        """The names below a path; for a path of one segment, the topologies to which this host has access."""
+        """The names of a node's children; for a path of one segment, the topologies to which this host has access."""
         segments = check_path(path)
         return access.topologies_of(self._cluster) if len(segments) == 1 else self._must(path).children(path)
 
@@ -59,7 +59,7 @@ class AccessState:
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> Watch:
-        """Call `callback` in a thread after each change of the node."""
+        """Call `callback` in a thread after each change to the node."""
         return self._must(path).watch(path, callback)
 
     def counter(self, path: str) -> int:
@@ -67,11 +67,11 @@ class AccessState:
         return self._must(path).counter(path)
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
-        """Hold the lock of a topology's commands."""
+        """Context that holds the lock of a topology's commands."""
         return self._must(path).lock(path, timeout_s)
 
     def gone(self, topology: str) -> None:
-        """Record that the topology was removed together with its endpoint.
+        """Mark the topology as removed together with its endpoint.
 
         The topology's locks have ended, and no more requests are sent to the endpoint.
         """

@@ -1,4 +1,4 @@
-"""Makes the archived logs of a topology's ended containers available as folders on this host.
+"""Makes the archived logs of containers that have ended available as folders on this host.
 
 Logs in a shared folder are read in place. Logs in an object store are copied, newest runs first, up to
 `COPIED_MAX_BYTES` in total.
@@ -26,7 +26,7 @@ COPIED_MAX_BYTES: Final = 256 << 20
 
 
 def not_reached(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """A sentence that names the logs that this host cannot read, and their folder; "" if there are none.
+    """A sentence that names the logs that this host cannot read and their folder; "" if this host can read all logs.
 
     Without an archive, the logs of ended containers are in a folder on the scheduler's host, with the scheduler's log.
     """
@@ -45,7 +45,7 @@ def archived_runs(
 ) -> dict[Run, Path]:
     """Map each archived run to a folder that has its logs in `log-files`; empty if there is no archive.
 
-    `into` is the caller's private, empty folder; `said` gets messages about unreadable and omitted logs.
+    `into` is the caller's private, empty folder; `said` is called with messages about unreadable and omitted logs.
     """
     submitted = _submitted(records, topology, working_dir)
     place = settings_for(submitted, LoggingSettings).archive if submitted is not None else ""
@@ -54,7 +54,7 @@ def archived_runs(
     try:
         return _runs(LogArchive(place, submitted.topology_id), into, said)
     except HeronError as error:
-        said(f"the archive of logs {place} cannot be read: {error}")
+        said(f"the log archive {place} cannot be read: {error}")
         return {}
 
 
@@ -85,7 +85,7 @@ def _runs(archive: LogArchive, into: Path, said: Callable[[str], None]) -> dict[
                 file.write(archive.get(run, name))
     if left_out:
         said(
-            f"{left_out} logs of {archive.name} are left out, because more than {format_bytes(COPIED_MAX_BYTES)} would"
-            " be copied; read them in the archive"
+            f"{left_out} logs of {archive.name} were not copied, because the limit is {format_bytes(COPIED_MAX_BYTES)};"
+            " read them in the archive"
         )
     return found

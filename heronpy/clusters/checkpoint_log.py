@@ -23,10 +23,10 @@ def newest_location(session: Session, topology: str) -> str:
 
 
 def used_locations(session: Session) -> set[str]:
-    """Locations of the checkpoints that the cluster's running topologies need for their start or their next restore.
+    """Locations of the checkpoints from which the cluster's running topologies may be started or restored.
 
-    A topology that was restored from a checkpoint of another topology needs the files of that checkpoint until it has a
-    checkpoint of its own run.
+    A topology that was restored from another topology's checkpoint needs the files of this checkpoint until its own run
+    has completed a checkpoint.
     """
     folder = paths.execution_state("x").rsplit("/", 1)[0]
     used: set[str] = set()

@@ -1,7 +1,7 @@
 """Removes files of ended topologies, such as logs, from the working folders of this host.
 
-Nothing outside HERON_HOME is touched, and links are not followed. The folder of a topology is kept if the
-topology is in the state manager, or if one of its processes is alive. Files that a later restore may need stay.
+Files outside HERON_HOME are not touched, and links are not followed. The folder of a topology is kept if the
+topology is in the state manager, or if one of its processes is alive. Files that a later restore may need are kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Left:
 
 
 def left_over(session: Session, topology: str | None, older_than_s: float, now: float) -> list[Left]:
-    """The folders of ended topologies (of the cluster, or of one name) without a write in the last `older_than_s`."""
+    """Folders of ended topologies that were last written at least `older_than_s` seconds ago."""
     check_root(heron_home(), "HERON_HOME")
     cluster, role = session.target.cluster, session.target.role
     found = []
@@ -55,7 +55,7 @@ def left_over(session: Session, topology: str | None, older_than_s: float, now: 
 
 
 def remove(session: Session, left: Left) -> bool:
-    """Remove the removable files; returns False if the topology runs again, or another command works on its name."""
+    """Remove the removable files; return False if the topology is running again, or if a command holds its lock."""
     try:
         with session.operation(left.topology, 0.0):
             if not _has_ended(session, left.folder):
@@ -73,7 +73,7 @@ def remove(session: Session, left: Left) -> bool:
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    """The subfolders of a folder, without links; empty if the folder is a link."""
+    """The subfolders of a folder, except links; empty if the folder is a link."""
     if folder.is_symlink() or not folder.is_dir():
         return
     with os.scandir(folder) as entries:
@@ -86,7 +86,7 @@ def _has_ended(session: Session, folder: Path) -> bool:
 
 
 def _measured(folder: Path, removable: tuple[Path, ...]) -> tuple[float, int]:
-    """Time of the last write in a folder, and the bytes of its `removable` files."""
+    """Time of the last write in a folder, and the size of its `removable` files in bytes."""
     newest, size = folder.lstat().st_mtime, 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
 """The client's own defaults for a cluster: ~/.config/heron/<cluster>/cli.yaml.
 
-Keys are `config-path`, `role`, `environ` and any setting `heron.<room>.<field>`; a setting here acts like
-a --config-property that precedes those of the command line. The file is replaced as a whole.
+Keys are `config-path`, `role`, `environ` and any setting `heron.<room>.<field>`; a setting in the file acts
+like a --config-property that precedes those of the command line. Each write replaces the file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from heronpy.common.folders import make_folders, replace_file
 from heronpy.common.nearest import suggestion
 
 CLIENT_KEYS = {
-    "config-path": "folder with <cluster>/<room>.yaml files, as --config-path",
-    "role": "role for commands that name no role",
-    "environ": "environ for commands that name no environ",
+    "config-path": "folder with <cluster>/<room>.yaml files, like --config-path",
+    "role": "role for commands that do not name one",
+    "environ": "environ for commands that do not name one",
 }
 
 
@@ -51,14 +51,14 @@ class ClientConfig:
         except (yaml.YAMLError, UnicodeDecodeError):
             raise RequestError(f"{self.path} is not valid YAML; correct or remove it") from None
         if not isinstance(content, dict):
-            raise RequestError(f"{self.path} must hold 'key: value' lines; correct or remove it")
+            raise RequestError(f"{self.path} must contain 'key: value' lines; correct or remove it")
         return {str(key): _text(value) for key, value in content.items()}
 
     def get(self, key: str) -> str | None:
         return self.values.get(key)
 
     def properties(self) -> list[str]:
-        """The settings among the values, in the form of `--config-property`."""
+        """The settings in the file, as arguments of `--config-property`."""
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
     def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
@@ -66,13 +66,13 @@ class ClientConfig:
         return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
 
     def set(self, key: str, value: str) -> list[str]:
-        """Store a value; returns warnings for the user."""
+        """Store a value; return warnings for the user."""
         warnings = check(key, value)
         self._write({**self.values, key: value})
         return warnings
 
     def unset(self, key: str) -> bool:
-        """Remove a key; False when it was not set."""
+        """Remove a key; return False if it was not set."""
         if key not in self.values:
             return False
         left = {name: value for name, value in self.values.items() if name != key}
@@ -92,7 +92,7 @@ class ClientConfig:
 
 
 def check(key: str, value: str) -> list[str]:
-    """Raise RequestError or ConfigError for an unknown key or invalid value; returns warnings about Apache's keys."""
+    """Raise RequestError or ConfigError for an unknown key or an invalid value; return warnings about Apache's keys."""
     if key == "service_url":
         return ["service_url has no effect: heron connects to the cluster directly; set heron.statemgr.root instead"]
     if key in CLIENT_KEYS:

@@ -19,7 +19,7 @@ SCHEDULER, MASTER, STMGR = "scheduler", "master", "stmgr"
 
 
 def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process]:
-    """Live processes by name, for `what`: a task, all tasks of a component, all processes of a container, ...
+    """Live processes by name; `what` is a task, all tasks of a component, all processes of a container, ...
 
     Raises RequestError for an unknown name, or if the topology also runs on other machines, and ClusterError if one of
     the processes is not running.
@@ -28,7 +28,7 @@ def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process
     engine = session.engine_of(topology)
     if engine:
         raise RequestError(
-            f"topology '{topology}' runs on {engine}, and a drill signals processes of this machine only; end a"
+            f"topology '{topology}' runs on {engine}, and a drill signals only processes on this machine; end a"
             f" container there, or restart a container: heron restart {session.target} {topology} CONTAINER"
         )
     session.check_here(record, "its processes are")
@@ -62,7 +62,7 @@ def _named(session: Session, record: plan_pb2.ExecutionState, what: str) -> dict
 
 
 def _running(status: control_pb2.StatusReply, wanted: Callable[[int, str], bool]) -> dict[str, int]:
-    """The wanted processes by container and name, executors before their children."""
+    """The requested processes by container and name, executors before their children."""
     found = {}
     for executor in status.executors:
         processes = [(executor_id(executor.container), executor.pid)]
@@ -79,7 +79,7 @@ def kill(processes: dict[str, psutil.Process]) -> None:
 
 
 def stop(processes: dict[str, psutil.Process], seconds: float) -> None:
-    """Send SIGSTOP to each process, and SIGCONT when the time is up, even if this command is interrupted."""
+    """Send SIGSTOP to each process, and SIGCONT after the given time or when this command is interrupted."""
     try:
         for process in processes.values():
             with suppress(psutil.NoSuchProcess):

@@ -38,7 +38,7 @@ def read_kept(path: Path) -> control_pb2.EndedTopology | None:
 
 
 def kept_of_last(session: Session, topology: str) -> control_pb2.EndedTopology | None:
-    """The kept file of the run of this name that ended last, in the session's role if it has one."""
+    """The kept file of the last ended run of this topology, in the session's role and environ if these are given."""
     target = session.target
     found: control_pb2.EndedTopology | None = None
     for path in kept_files(heron_home(), target.cluster):
@@ -53,6 +53,6 @@ def kept_of_last(session: Session, topology: str) -> control_pb2.EndedTopology |
 
 
 def last_ended(session: Session, topology: str) -> plan_pb2.ExecutionState | None:
-    """The record of the run of this name that ended last; None without a kept file."""
+    """The record of the last ended run of this topology; None if there is no kept file."""
     kept = kept_of_last(session, topology)
     return kept.record if kept is not None else None

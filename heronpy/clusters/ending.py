@@ -1,8 +1,8 @@
 """Decides when a command that follows a topology can stop waiting. Pure.
 
-A removed topology does not answer. On the topology's own host the state manager reports the removal. Other hosts get no
-report, because the control endpoint ends with the topology. For them, a topology counts as killed if the scheduler was
-killing it at the last report.
+A removed topology does not answer. On the topology's own host the state manager reports the removal. Other hosts
+get no report, because the control endpoint is closed when the topology ends. There, a topology counts as killed if
+its last report showed that it was being killed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ENDS = {Life.FINISHED: End.FINISHED, Life.REMOVED: End.REMOVED, Life.REPLACED: 
 
 
 class Ending:
-    """Processes the results of checks. With `by_endpoint`, this host reaches the topology only through its endpoint."""
+    """Judges the results of checks. If `by_endpoint`, this host reaches the topology only through its endpoint."""
 
     def __init__(self, by_endpoint: bool, now: float) -> None:
         self._by_endpoint = by_endpoint
@@ -54,7 +54,7 @@ class Ending:
         self._known_at = now
 
     def look(self, life: Life, now: float) -> End | None:
-        """How the topology ended; None while it may still run. `now` is monotonic, in seconds."""
+        """How the topology ended; None while it may still be running. `now` is monotonic, in seconds."""
         if life is not Life.UNKNOWN:
             self._killing, self._known_at = life is Life.KILLING, now
             return _ENDS.get(life)

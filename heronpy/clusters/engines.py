@@ -1,6 +1,6 @@
-"""The engine of a cluster or of a topology, for commands.
+"""Finds the engine of a cluster or topology for commands, and ends a topology's objects on the engine.
 
-Commands send requests to an engine only before its scheduler runs, and when its scheduler is gone.
+Commands send requests to an engine only before the topology's scheduler has started or after it has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUIET_S = 2.0
 
 
 def kind_of(settings: HasSettings) -> str:
-    """The kind of the engine in the settings; "" for this machine. Raises ConfigError for an unknown engine."""
+    """The kind of engine in the settings; "" for this machine. Raises ConfigError for an unknown engine."""
     kind = settings_for(settings, EngineSettings).kind
     if kind:
         check_kind(kind)
@@ -54,9 +54,7 @@ def python_of(settings: HasSettings) -> str:
 
 
 def shared_folders(settings: HasSettings) -> list[Path]:
-    """The folders that all hosts reach; on a single host, all folders. ConfigError for a path that is not
-    absolute.
-    """
+    """The folders that all hosts share; on a single host, all folders. Raises ConfigError for a relative path."""
     engine = settings_for(settings, EngineSettings)
     if engine.on_one_host:
         return [Path("/")]
@@ -70,7 +68,7 @@ def shared_folders(settings: HasSettings) -> list[Path]:
 
 
 def is_shared(folder: str | os.PathLike[str], shared: list[Path]) -> bool:
-    """Whether a folder is inside one that all hosts reach."""
+    """Whether a folder is inside one that all hosts share."""
     path = absolute(folder)
     return any(path == one or one in path.parents for one in shared)
 
@@ -109,9 +107,9 @@ def end_all(
     sleep: Callable[[float], None] = time.sleep,
     waits: Callable[[str], None] = lambda text: None,
 ) -> Ends:
-    """End all objects of a topology, and wait until they have ended; raises EngineError if the engine does not answer.
+    """End all objects of a topology, and wait until they have ended. Raises EngineError if the engine does not answer.
 
-    `waits` is called once with the reason if this takes a while.
+    If the end takes a while, `waits` is called once with the reason.
     """
     # Without a watch, some engines cannot report how an object ended that the next list no longer shows.
     with engine.watch(lambda: None):
@@ -145,7 +143,7 @@ def _end_all(engine: Engine, timeout_s: float, sleep: Callable[[float], None], w
         if not told and time.monotonic() > began + QUIET_S:
             told = True
             names = ", ".join(where(one) for one in seen if one.ended is Ended.NO)
-            waits(f"waiting for the end of {names}" if names else "waiting for the engine, which does not answer")
+            waits(f"waiting for {names} to end" if names else "waiting for the engine, which does not answer")
         sleep(LOOK_S)
     return Ends(
         count,

@@ -22,4 +22,4 @@ class NotThereError(ClusterError):
 
 
 class PartlyDoneError(ClusterError):
-    """The request was partly done; the message names the remaining parts."""
+    """The request was only partly carried out; the message names the remaining parts."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 
-#: Time limit of all requests of one look together; requests without an answer by then are named and left out.
+#: Time limit for all requests of one diagnosis together; requests that are unanswered by then are listed.
 LOOK_S = 5.0
 
 
@@ -41,7 +41,7 @@ class _Asking:
         self.unanswered: list[str] = []
 
     def __call__(self, body: Message, what: str) -> Any:
-        """The answer; None without an answer in time, or if a topology master of an earlier release cannot answer."""
+        """The answer; None if it is late, or if a topology master of an earlier release cannot answer."""
         try:
             return self.must(body)
         except InvalidRpcError:
@@ -58,7 +58,7 @@ class _Asking:
         return self._client.call(body, left_s)
 
     def look(self, body: Message, shape: type[T], what: str) -> T | None:
-        """The answer as a struct of this shape; None as in `__call__`."""
+        """The answer as a struct of this shape; None if there is no answer, or if it has another shape."""
         found = self(body, what)
         try:
             return read(found, shape) if found is not None else None
@@ -70,9 +70,9 @@ class _Asking:
 def look(
     session: Session, topology: str, window_s: float, within_s: float = LOOK_S, times: Times = TIMES
 ) -> tuple[Signals, list[Finding]]:
-    """Diagnose the answers of the topology master; raises DeadlineError if too few answers arrive.
+    """Diagnose the answers of the topology master. Raises DeadlineError if too few answers arrive.
 
-    A missing scheduler of a topology on an engine is a finding as well.
+    If the topology is on an engine, a missing scheduler is also a finding.
     """
     session.find(topology)
     with session.tmaster(topology) as client:
@@ -87,7 +87,7 @@ def look(
 
 
 def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecord]) -> list[Finding]:
-    """Add findings about waiting containers to the findings of a topology on an engine (pure)."""
+    """Return the findings of a topology on an engine, with findings about waiting containers."""
     if not waiting:
         return findings
     names = {name for one in waiting for name in (one.name, named(one))}
@@ -99,7 +99,7 @@ def with_waiting(findings: list[Finding], waiting: list[control_pb2.ProcessRecor
 
 
 def without_scheduler(findings: list[Finding]) -> list[Finding]:
-    """Add the finding that the scheduler does not run, which the topology master cannot report (pure)."""
+    """Return the findings with `SCHEDULER_DOWN`, which the topology master cannot report."""
     failed = [one for one in findings if one.verdict is Verdict.FAILED]
     others = [one for one in findings if one.verdict not in (Verdict.FAILED, Verdict.HEALTHY)]
     return [*failed, SCHEDULER_DOWN, *others]
@@ -147,6 +147,6 @@ def _look(
 
 
 def _age(status: control_pb2.StatusReply) -> float:
-    """Seconds since the first process of the topology started, the maximum age of a figure."""
+    """Seconds since the first process of the topology started; no figure is older."""
     started = [process.started_at for one in status.executors for process in one.processes if process.started_at]
     return max(1.0, status.uptime_s, time.time() - min(started, default=0.0) if started else 0.0)

@@ -1,4 +1,4 @@
-"""The files of a topology's containers: through the file services of their executors, or on this machine.
+"""Reads the files of a topology's containers, through the executors' file services or on this machine.
 
 An ended topology has no executors; its files on this machine are read directly, by the same rules.
 """
@@ -31,7 +31,7 @@ EARLIER_MAX: Final = 50
 
 
 class FileService(Protocol):
-    """The files of one container: a list, a piece of a file, hits in a log. Requests raise HeronError."""
+    """Lists, reads and searches the files of one container. Requests raise HeronError."""
 
     @overload
     async def ask(self, request: control_pb2.ListFiles) -> control_pb2.ListFilesReply: ...
@@ -42,7 +42,7 @@ class FileService(Protocol):
 
 
 class LogFile(NamedTuple):
-    """A file of a process's log; `back` is 0 for the current file, and higher for older ones."""
+    """One file of a process's log; `back` is 0 for the current file and increases with the file's age."""
 
     container: int
     process: str
@@ -53,7 +53,7 @@ class LogFile(NamedTuple):
 async def listed(
     services: Mapping[int, FileService], unreachable: dict[int, str]
 ) -> dict[int, list[control_pb2.FileEntry]]:
-    """The files of each container. `unreachable` gets the containers whose files cannot be listed, with the reason."""
+    """The files of each container. If a container's files cannot be listed, the reason is added to `unreachable`."""
 
     async def of(container: int, service: FileService) -> list[control_pb2.FileEntry]:
         try:
@@ -68,7 +68,7 @@ async def listed(
 
 
 async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, str]) -> list[LogFile]:
-    """The files of all logs; see `listed`."""
+    """The log files of all containers; for `unreachable` see `listed`."""
     return [
         LogFile(container, match["process"], int(match["back"] or 0), entry)
         for container, entries in (await listed(services, unreachable)).items()
@@ -78,7 +78,7 @@ async def logs_of(services: Mapping[int, FileService], unreachable: dict[int, st
 
 
 class MasterFileService:
-    """The file service of an executor, reached through its topology master's clients."""
+    """The file service of an executor, reached through a `Master`."""
 
     def __init__(self, master: Master, container: int) -> None:
         self._master, self._container = master, container
@@ -88,7 +88,7 @@ class MasterFileService:
 
 
 class LocalFileService:
-    """The files of a container on this machine, if the topology has ended or the executor is down."""
+    """Reads a container's files on this machine, for a topology that has ended or an executor that is down."""
 
     def __init__(self, working_dir: Path, container: int) -> None:
         self._files = ContainerFiles(working_dir, container)
@@ -154,8 +154,7 @@ def file_services_of(
     master: Master | None,
     runs: Mapping[Run, Path] = MappingProxyType({}),
 ) -> dict[int, FileService]:
-    """The file services by container: containers in the plan, if the topology runs, and containers with files on this
-    machine.
+    """Map from container to file service, for the containers in the plan and those with files on this machine.
 
     `runs` has the folders of archived runs, which are listed after the current files of their container.
     """
@@ -175,7 +174,7 @@ def file_services_of(
 
 
 def planned(session: Session, topology: str) -> list[int]:
-    """The containers of a topology; empty while it is starting or ending, or if its state cannot be read now."""
+    """The containers of a topology; empty while it is starting or ending, or if its state cannot be read."""
     try:
         return [0, *(container.id for container in session.packing_plan(topology).containers)]
     except (HeronError, OSError):

@@ -1,8 +1,8 @@
-"""The runs of a cluster's topologies, running or ended, if this host has their files.
+"""The current and ended runs of a cluster's topologies, as far as this host has their files.
 
 A run is a submit of a topology. An ended run has a kept file; a run that has not ended, or whose processes are all
-gone, is in the state manager. A batch run is named by its topology and number, such as visits/3. Several submits may
-process a batch run; the last submit represents the run, and the run's folder outlives its submits.
+gone, is in the state manager. A batch run is named by its topology and number, such as visits/3. A batch run may
+take several submits; the last submit represents the run, and the run's folder is kept.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PastRun(Struct, frozen=True):
 
 
 def past_runs(session: Session, word: str = "") -> Iterator[PastRun]:
-    """The runs of a cluster, role or environ, or the runs with this name, id or topology, newest first. Blocking."""
+    """The runs of the session's target, newest first; `word` selects a run, an id or a topology. Blocking."""
     shown = set[str]()
     for run in _submits(session, word.partition("/")[0]):
         run = _of_batch(run)
@@ -130,7 +130,7 @@ def past_runs(session: Session, word: str = "") -> Iterator[PastRun]:
 
 
 def find_run(session: Session, word: str) -> PastRun:
-    """The run of this name or id, or the newest of this topology; NotThereError if there is none. Blocking."""
+    """The run with this name or id, or the newest run of this topology; NotThereError if there is none. Blocking."""
     found = next(past_runs(session, word), None)
     if found is not None:
         return found
@@ -147,7 +147,7 @@ def submits_of(session: Session, record: RunRecord) -> list[control_pb2.EndedTop
 
 
 def _submits(session: Session, word: str) -> Iterator[PastRun]:
-    """The submits of a cluster, or the submits with this id or topology, newest first."""
+    """The submits of the session's target, newest first; `word` selects an id or a topology, "" selects all."""
     listed = [one for one in _listed(session) if word in ("", one.name, one.kept.record.topology)]
     yield from sorted(listed, key=lambda one: -one.began_at)
     target, known, dated = session.target, {one.name for one in listed}, list[tuple[float, Path]]()
@@ -173,7 +173,7 @@ def _listed(session: Session) -> Iterator[PastRun]:
 
 
 def _last_sign(kept: control_pb2.EndedTopology) -> float:
-    """Time of the newest event, minute of figures or log line that the processes of a topology have left."""
+    """Time of the newest event, minute of figures or log line of a topology."""
     signs = [kept.record.submitted_at, *(one.at for one in kept.events.events)]
     signs += [60.0 * one.number for one in (*kept.minutes.minutes, *kept.last.minutes.minutes)]
     for log in Path(kept.record.working_dir, "log-files").glob("*.log"):
@@ -183,7 +183,7 @@ def _last_sign(kept: control_pb2.EndedTopology) -> float:
 
 
 def _of_batch(run: PastRun) -> PastRun:
-    """The run, with the record of the batch run that it has processed, if any."""
+    """The run, completed with the record of its batch run if it has one."""
     folder = run_folder(run.kept.topology)
     if folder:
         with suppress(BatchRunError):
@@ -199,7 +199,7 @@ def _is_meant(session: Session, record: RunRecord) -> bool:
 
 
 def _of_record(record: RunRecord, folder: Path) -> PastRun:
-    """A batch run without any known submit."""
+    """A batch run for which no submit is known."""
     kept = control_pb2.EndedTopology(ended_at=record.ended_at or Run(folder).progress.at)
     kept.record.cluster, kept.record.role, kept.record.environ = record.cluster, record.role, record.environ
     kept.record.topology, kept.record.submitted_at = record.topology, record.submitted_at

@@ -1,4 +1,4 @@
-"""Stops a topology and removes it; its logs and checkpoints stay."""
+"""Stops a topology and removes it; its logs and checkpoints are kept."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def remove(
     force: bool = False,
     waits: Callable[[str], None] = lambda text: None,
 ) -> tuple[plan_pb2.ExecutionState, Outcome, str]:
-    """Stop and remove a topology; returns its record, the outcome, and its newest checkpoint. Raises PartlyDoneError if
+    """Stop and remove a topology; return its record, the outcome, and its newest checkpoint. Raises PartlyDoneError if
     anything is left.
 
-    With an id, a topology of the same name with another id is not touched. See `takedown.take_down` for the other
+    If an id is given, a topology with this name but another id is not touched. See `takedown.take_down` for the other
     parameters.
     """
     session.find(topology)

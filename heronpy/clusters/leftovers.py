@@ -26,7 +26,7 @@ REPLICA_S = 60.0
 
 
 def clear_leftovers(folder: Place) -> None:
-    """Remove files from an ended run's folder that no complete checkpoint names."""
+    """Remove all files from an ended run's folder, except those that a complete checkpoint names."""
     store = open_store(folder)
     if not store.exists():
         return
@@ -42,7 +42,7 @@ def clear_leftovers(folder: Place) -> None:
 
 
 def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """Remove files of unfinished checkpoints; complete ones stay. Returns the location of the newest one.
+    """Remove files of unfinished checkpoints. Returns the location of the newest complete checkpoint.
 
     Raises HeronError if an object store cannot be used.
     """
@@ -63,9 +63,9 @@ def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
 
 
 def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
-    """Copy missing files of the newest checkpoint and of savepoints of an ended run to its replica.
+    """Copy missing files of an ended run's newest checkpoint and savepoints to its replica.
 
-    Returns a sentence on missing files; "" if the replica is complete, or without a replica.
+    Returns a sentence that names the missing files; "" if the replica is complete, or if there is none.
     """
     try:
         settings = settings_for(session.settings_of(record), CheckpointSettings)
@@ -106,7 +106,7 @@ def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
         replicator.close()
     if not failed:
         return ""
-    has = f"its newest is checkpoint {max(there)}" if there else "it contains no checkpoint"
+    has = f"its newest checkpoint is {max(there)}" if there else "it contains no checkpoint"
     return f"the replica {settings.replica} lacks {'; '.join(failed)}; {has}"
 
 

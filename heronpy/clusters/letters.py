@@ -22,7 +22,7 @@ LETTERS = re.compile(re.escape(FOLDER) + r"/.+\.jsonl(\.1)?")
 
 
 class Letters:
-    """Returns each dead letter once: the read position is kept by the file's number, which a rename does not change."""
+    """Returns each dead letter once. Positions are stored by file number, which a rename does not change."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Letters:
         component: str | None = None,
         topology_id: str | None = None,
     ) -> None:
-        """`services` returns the current file services by container. Other components and runs are left out."""
+        """`services` returns the file services by container. Letters of other components or runs are skipped."""
         self._services = services
         self._component, self._topology_id = component, topology_id
         #: By container and file number: the file's name at the last read, and the end of the last complete line.
@@ -39,7 +39,7 @@ class Letters:
         self.unreachable: dict[int, str] = {}
 
     async def new(self) -> list[Letter]:
-        """Letters since the last call, oldest first; the first call returns all."""
+        """Letters added since the last call, oldest first; the first call returns all letters."""
         self.unreachable = {}
         services = self._services()
         # In parallel, because an executor that is down answers only after a while.
@@ -63,7 +63,7 @@ class Letters:
         return found
 
     async def _rest(self, container: int, service: FileService, file: control_pb2.FileEntry) -> list[Letter]:
-        """The unread letters of a file. After a rename during the call, the next call returns the missing ones."""
+        """The unread letters of a file. If it is renamed during the call, the next call returns the remaining ones."""
         key = (container, file.file)
         name, at = self._read.get(key, (file.name, 0))
         if file.bytes < at or (name.endswith(_OLDER) and not file.name.endswith(_OLDER)):

@@ -1,4 +1,4 @@
-"""Takes evidence of one process of a topology through the file service of its executor."""
+"""Takes evidence of one process of a topology through its executor's file service."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Process:
 
 
 def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> Process:
-    """The process or task of this name (`is_called`), or the only task of this component.
+    """The process or task with this name (`is_called`), or the only task of this component.
 
-    Raises RequestError, with the nearest or all possible names, unless exactly one
-    process has this name, and ClusterError if the process is not running.
+    Raises RequestError, with the nearest name or all possible names, unless exactly one process matches, and
+    ClusterError if this process is not running.
     """
     known: dict[str, Process] = {}
     down = set()
@@ -69,16 +69,15 @@ def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> P
 
 
 def pause_text(name: str, limit_s: float) -> str:
-    """The sentence on the effect of counting objects on a process."""
     return f"{name} stops for up to {limit_s:g} s while its objects are counted"
 
 
 def answer_s(takes_s: float) -> float:
-    """Time limit for an answer, given the duration of the samples, in seconds."""
+    """Time limit in seconds for the answer to a request that takes `takes_s`."""
     return 2 * takes_s + ANSWER_S
 
 
 def take(session: Session, topology: str, process: Process, request: Message, takes_s: float) -> Message:
-    """Take evidence of a process; blocking. Raises RpcError for a refusal, DeadlineError without an answer in time."""
+    """Take evidence of a process; blocking. Raises RpcError if refused, DeadlineError if no answer arrives in time."""
     reply: Message = session.ask_executor(topology, process.container, process.service, request, answer_s(takes_s))
     return reply

@@ -46,7 +46,7 @@ class LogEnds:
 async def log_ends(
     session: Session, record: plan_pb2.ExecutionState, first: Sequence[str], logs_max: int, tail_bytes: int
 ) -> LogEnds:
-    """The last `tail_bytes` of at most `logs_max` logs: those of the processes `first`, then the others by name."""
+    """The last `tail_bytes` of up to `logs_max` logs: first those of the processes in `first`, then others by name."""
     master = Master(session, record)
     try:
         return await _ends(
@@ -80,7 +80,7 @@ async def _end(service: FileService, name: str, tail_bytes: int) -> End:
 def log_tail(
     session: Session, topology: str, status: control_pb2.StatusReply, process: str, timeout_s: float
 ) -> list[str]:
-    """The newest lines, oldest first; blocking. HeronError when neither the executor nor this machine has them."""
+    """The last lines of a log, oldest first. HeronError if neither the executor nor this machine has them. Blocking."""
     container = container_of(process)
     request = control_pb2.ReadFile(name=f"log-files/{process}.log", bytes=TAIL_BYTES, from_end=True)
     service = next((one.file_service for one in status.executors if one.container == container), "")
@@ -100,7 +100,7 @@ def log_tail(
 
 
 def lines_of(reply: control_pb2.ReadFileReply) -> list[str]:
-    """The lines of the end of a log; a record is shown as its time of day (UTC), level and message."""
+    """The last lines of a log; a record is shown as its time of day (UTC), level and message."""
     data = reply.data
     if reply.offset:  # the piece begins inside a line
         data = data.partition(b"\n")[2] or data

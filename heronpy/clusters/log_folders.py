@@ -52,7 +52,7 @@ def _folders(path: Path) -> list[str]:
 
 
 def component_of(process: str) -> str | None:
-    """The component of an instance id, None for other processes."""
+    """The component of an instance id; None for other processes."""
     try:
         return parse_instance_id(process)[1]
     except ValueError:
@@ -76,6 +76,6 @@ def container_of(process: str) -> int:
 
 
 def words_of(folder: Path) -> set[str]:
-    """Processes that have logs in a folder, and their components."""
+    """The names of processes that have logs in a folder, and of the processes' components."""
     known = log_processes(folder)
     return {*known, *(component for name in known if (component := component_of(name)))}

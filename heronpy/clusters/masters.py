@@ -34,14 +34,14 @@ class NoMasterError(ClusterError):
 
 
 class Link:
-    """A connection to one endpoint, opened at its first use."""
+    """A connection to one endpoint, opened when first used."""
 
     def __init__(self) -> None:
         self._way: Way | None = None
         self._client: ControlClient | None = None
 
     async def ask(self, way: Way, body: Message, timeout_s: float) -> Any:
-        """The body of the answer; raises DeadlineError without an answer in time, and RpcError for a refusal."""
+        """The body of the answer; raises DeadlineError if there is none in time, RpcError if the request is refused."""
         if self._client is None or self._way != way:
             self.close()
             self._client = ControlClient(way.endpoint, _ignore, keys=way.keys, topology_id=way.topology_id)
@@ -68,11 +68,11 @@ class Link:
 
 
 def _ignore(envelope: control_pb2.Envelope) -> None:
-    """Ignore unsolicited messages; a master sends none."""
+    """Masters send no unsolicited messages."""
 
 
 class Master:
-    """The topology master of one topology, and the file services of its executors."""
+    """Sends requests to one topology's master, and to its executors' file services."""
 
     def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
         self.session = session
@@ -91,7 +91,7 @@ class Master:
     @overload
     async def ask(self, body: control_pb2.GetCheckpoints, timeout_s: float = ...) -> control_pb2.CheckpointsReply: ...
     async def ask(self, body: Message, timeout_s: float = ASK_S) -> Any:
-        """Ask the topology master; raises NoMasterError if it does not run, DeadlineError if it does not answer."""
+        """Ask the topology master. Raises NoMasterError if it is not running, DeadlineError if it does not answer."""
         return await self._link.ask(await asyncio.to_thread(self._way), body, timeout_s)
 
     def _way(self) -> Way:
@@ -126,14 +126,14 @@ class Master:
         self, container: int, request: control_pb2.SearchFile, timeout_s: float = ...
     ) -> control_pb2.SearchFileReply: ...
     async def ask_executor(self, container: int, request: Message, timeout_s: float = ASK_S) -> Any:
-        """The files of a container, a piece of a file, or hits in a log.
+        """List, read or search the files of a container.
 
-        Raises RpcError if there is no such file, and RetryableRpcError while too many searches run.
+        Raises RpcError if there is no such file, and RetryableRpcError while too many searches are running.
         """
         return await self._ask_executor(self._services.setdefault(container, Link()), container, request, timeout_s)
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
-        """Take evidence of a process of a container; raises RpcError if this fails."""
+        """Take evidence of a process in a container. Raises RpcError if this fails."""
         # A separate connection, because the one for files is closed when a file is late.
         link = Link()
         try:
@@ -153,7 +153,7 @@ class Master:
         return await link.ask(way, body, timeout_s)
 
     def _known_way(self, container: int) -> Way | None:
-        """The way to an executor by an endpoint or a socket; None if only the topology master has the address."""
+        """How to reach an executor, by endpoint or socket; None if only the topology master has its address."""
         session, record = self.session, self.record
         if session.by_endpoint(record) is not None:
             return session.way(self.name, record, "executor", "", container)

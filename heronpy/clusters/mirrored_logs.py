@@ -1,8 +1,8 @@
 """Copies logs of containers on other hosts into a folder on this host.
 
-The logs come through the file services of their executors, in pieces. Only the end of a long log is copied. The copy
-looks like the log folder of a topology on this machine, so the same code reads it. Files that were rotated earlier are
-not copied.
+The logs come through the file services of their executors, in pieces. Only the end of a long log is copied, and
+files that were already rotated are not. The copy has the layout of a local topology's log folder, so the same code
+reads both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heronpy.proto import control_pb2, plan_pb2
 #: How much of each log is copied at first; later output is copied completely.
 FIRST_MAX_BYTES = 8 << 20
 PIECE_BYTES = 256 << 10
-#: Most consecutive pieces of one log, so that a busy log does not delay the others.
+#: Maximum number of consecutive pieces of one log, so that a busy log does not delay the others.
 PIECES_MAX = 64
 AGAIN_S = 0.3
 #: While following, a container that is unreachable for this time is reported; before that, it may be moving or ending.
@@ -36,7 +36,7 @@ _LOGS = "log-files/"
 class Mirror:
     """The logs of one topology; `folder` is the caller's private, empty folder.
 
-    `said` is called once for each container with unreadable logs, and once for each log if only its end is copied.
+    `said` is called once for each container with unreadable logs, and once for each log that is copied only in part.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Mirror:
         asyncio.run(self._run(lambda: True))
 
     def follow(self, stopped: threading.Event) -> None:
-        """Start to copy new content in the background, until stopped."""
+        """Start copying new content in the background, until stopped."""
         self._patience_s = PATIENCE_S
         threading.Thread(target=lambda: asyncio.run(self._run(stopped.is_set)), daemon=True).start()
 
@@ -135,7 +135,7 @@ class Mirror:
 
 
 def append(path: Path, data: bytes) -> None:
-    """Append all data or none: a partial write, as on a full disk, is undone, because the data is fetched again."""
+    """Append all data or none: a partial write, as on a full disk, is undone, because its data is fetched again."""
     with open(open_private(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0) as out:
         before = os.fstat(out.fileno()).st_size
         try:

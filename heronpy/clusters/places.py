@@ -1,4 +1,4 @@
-"""The folders that hold checkpoints of a topology, and their content."""
+"""Finds the checkpoints of a topology in all folders that may hold them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def found_of(records: Records, topology: str) -> list[Found]:
 
 
 def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
-    """Possible settings of this topology: those of the cluster, and those of its earlier runs."""
+    """Settings that the topology may have used: those of the cluster and those of earlier runs."""
     resolved = records.resolve()
     records.pin_folders(resolved)
     launches = _launches(records, topology, records.record(topology))
@@ -34,7 +34,7 @@ def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
 
 
 def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState | None) -> list[LaunchSpec]:
-    """The readable launch files of this run, and of other runs of that name."""
+    """The readable launch files of this run, and of other runs with the same name."""
     files = [] if record is None else [Path(record.launch_file)]
     files += heron_home().glob(f"topologies/{records.target.cluster}/*/{topology}/launch.json")
     found = []

@@ -1,4 +1,4 @@
-"""Pools of a cluster for commands: their specifications, their topologies, and their deletion."""
+"""Lists, shows, changes and deletes the pools of a cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def names(session: Session) -> list[str]:
 
 
 def record_of(session: Session, name: str) -> plan_pb2.ExecutionState:
-    """The execution state of a pool; NotThereError if there is no such pool."""
+    """The execution state of a pool; raises NotThereError if there is no such pool."""
     record = session.record(name)
     if record is None or record.program != SLOT:
         known = names(session)
@@ -41,7 +41,7 @@ def record_of(session: Session, name: str) -> plan_pb2.ExecutionState:
 
 
 def find(session: Session, name: str) -> Pool:
-    """The specification of a pool; NotThereError if there is no such pool."""
+    """The specification of a pool; raises NotThereError if there is no such pool."""
     record_of(session, name)
     pool = read_pool(session.state, name)
     if pool is None:
@@ -100,7 +100,7 @@ def _facts(name: str, pool: Pool) -> dict[str, Any]:
 
 
 def check_runs(session: Session, name: str) -> None:
-    """Raise ClusterError unless the scheduler of a pool runs."""
+    """Raise ClusterError unless the scheduler of a pool is running."""
     if session.scheduler_location(name) is None:
         raise ClusterError(
             f"the scheduler of pool '{name}' is not running; start it: heron scheduler start {session.target} {name}"
@@ -122,7 +122,7 @@ def resize(session: Session, name: str, slots: int) -> Pool:
 
 
 def resized(pool: Pool, slots: int) -> Pool:
-    """The specification of a pool with another number of slots; RequestError if the pool cannot have it."""
+    """A pool's specification with another number of slots; raises RequestError if the pool cannot have this number."""
     check_slots(slots, pool.shards)
     return replace(pool, slots=slots, drained=tuple(one for one in pool.drained if one <= slots))
 
@@ -135,7 +135,7 @@ def drain(session: Session, name: str, slot: int, lift: bool) -> Pool:
 
 
 def drained(pool: Pool, name: str, slot: int, lift: bool) -> Pool:
-    """The specification of a pool with one slot drained or not; RequestError if the pool cannot have it."""
+    """A pool's specification with one slot drained or not; raises RequestError if the slot cannot be drained."""
     if not 1 <= slot <= pool.slots:
         raise RequestError(f"pool '{name}' has no slot {slot}; its slots are 1 to {pool.slots}")
     others = {*pool.drained} - {slot}
@@ -152,7 +152,7 @@ def _changed(session: Session, name: str, change: Callable[[Pool], Pool]) -> Poo
 
 
 def delete(session: Session, name: str, waits: Callable[[str], None] = lambda text: None) -> None:
-    """End the slots of a pool and remove it; ClusterError while topologies run in it."""
+    """End the slots of a pool and remove the pool. Raises ClusterError while topologies run in it."""
     limit_s = takedown.limit_s(session, name)
     with session.operation(name, limit_s + 30.0, Doing.KILLING, waits):
         record = record_of(session, name)

@@ -26,7 +26,7 @@ _REFUSALS = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCO
 
 
 class Probe(enum.Enum):
-    """The result of a connection to an address."""
+    """The result of connecting to an address."""
 
     LET_IN = enum.auto()
     #: A process answers, but refuses this client's key, or has an unexpected key.
@@ -35,8 +35,7 @@ class Probe(enum.Enum):
 
 
 def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callable[[], HasSettings]) -> str:
-    """The first address of an endpoint that admits this client, or else a local address that the engine
-    forwards to the endpoint.
+    """The first address of an endpoint that admits this client, or a local address that the engine forwards to it.
 
     Raises ClusterError if there is none. `resolve` reads the settings of the cluster, which name its engine.
     """
@@ -73,7 +72,7 @@ def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callab
 
 
 def _unknown(address: str) -> str:
-    """Why this host cannot reach the host of an address; "" if it may be reachable."""
+    """Why the host name in an address cannot be resolved; "" if it can."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     try:
         socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
@@ -83,7 +82,7 @@ def _unknown(address: str) -> str:
 
 
 def _probe(endpoint: str, keys: Keys) -> Probe:
-    """Connect without a request, and return the outcome of the handshake."""
+    """Connect without sending a request, and return the outcome of the handshake."""
     sock = configure(zmq.Context.instance().socket(zmq.DEALER))
     monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSALS)
     try:

@@ -1,7 +1,7 @@
 """The settings of a cluster, and its state manager's records of topologies.
 
-Nothing is opened before it is needed. Every lookup of a topology returns its execution state, or raises a NotThereError
-that names the nearest topology. `session` has the requests to masters.
+Files and connections are opened only when needed. Every lookup of a topology returns its execution state, or raises a
+NotThereError that names the nearest topology. Requests to masters are in `session`.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def _absolute_place(place: str) -> str:
 
 
 def _pinned(store: Any) -> Any:
-    """A checkpoint store (a folder, or a map with a folder) with its folder made absolute."""
+    """A checkpoint store (a folder, or a map with a folder) with an absolute folder."""
     if isinstance(store, dict):
         return {**store, "folder": _absolute_place(str(store["folder"]))} if store.get("folder") else store
     return _absolute_place(str(store))
 
 
 class Records:
-    """One command's view of one cluster: its settings, and the state manager's records of topologies."""
+    """One command's view of one cluster: the cluster's settings, and the state manager's records of topologies."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Records:
         lenient: bool = False,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`lenient` ignores invalid parts of the client's file and settings, and reports them to `warn`."""
+        """If `lenient`, invalid parts of the client's file and settings are ignored and reported to `warn`."""
         self.common = common or Common()
         self._warn = warn
         self._lenient = lenient
@@ -123,11 +123,11 @@ class Records:
 
     @property
     def overrides(self) -> list[str]:
-        """Settings from the client's own file, then those of the command line, which take precedence."""
+        """Settings from the client's own file, then settings from the command line, which take precedence."""
         return self.client.properties() + self._command_line()
 
     def _command_line(self) -> list[str]:
-        """The settings of the command line; a lenient session ignores invalid ones."""
+        """The settings from the command line; a lenient session ignores invalid ones."""
         given = list(self.common.config_property)
         if not self._lenient:
             return given
@@ -161,7 +161,7 @@ class Records:
     ) -> Resolved:
         """Settings of the cluster, overridden by those of a topology.
 
-        An invalid setting is a ConfigError; a lenient session leaves it out and reports it once.
+        Raises ConfigError for an invalid setting; a lenient session instead ignores the setting and reports it once.
         """
         given = (topology_config or {}, component_configs or {}, self.overrides)
         given_in = self.client.given_in(settings.split_overrides(self._command_line()))
@@ -224,13 +224,13 @@ class Records:
 
     @cached_property
     def endpoints(self) -> dict[str, JoinToken]:
-        """The endpoints that this host has reached, by topology id."""
+        """Map from topology id to the endpoint that this host has reached."""
         return {}
 
     def reach(self, topology: str, token: JoinToken) -> JoinToken:
         """The endpoint of a topology, at the address that admits this host; raises ClusterError if there is none.
 
-        This is the only way from another host to a topology, for its state and for requests to its processes.
+        Other hosts reach a topology's state and processes only through this endpoint.
         """
         found = self.endpoints.get(token.topology_id)
         if found is None:
@@ -241,24 +241,24 @@ class Records:
         return found
 
     def of_this_host(self) -> str:
-        """The end of the sentence "there is no topology" if other hosts may have submitted some; "" otherwise."""
+        """An addition to "there is no topology" if other hosts may have submitted topologies; "" otherwise."""
         resolved, cluster = self.resolve(), self.target.cluster
         engine = settings.settings_for(resolved, EngineSettings).kind
         if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
             return ""
         return (
-            f" as seen from this host; to see those of another host, run 'heron cluster access {cluster}' there and"
+            f" as seen from this host; to see another host's topologies, run 'heron cluster access {cluster}' there and"
             f" 'heron cluster access {cluster} --install' here"
         )
 
     def names(self) -> list[str]:
-        """Names of the topologies of the cluster (of the role and environ, when given)."""
+        """Names of the cluster's topologies (in the given role and environ, if any)."""
         return [record.topology for record in self.topologies()]
 
     def topologies(self, pools: bool = False) -> list[plan_pb2.ExecutionState]:
-        """The topologies of the cluster, with its pools if requested.
+        """The cluster's topologies and, if requested, its pools.
 
-        Topologies of another host are included if they answer; `warn` and `unseen` report the others.
+        Topologies of other hosts are included if their endpoints answer; `warn` and `unseen` get the others.
         """
         folder = paths.execution_state("x").rsplit("/", 1)[0]
         records, self.unseen = [], []
@@ -287,7 +287,7 @@ class Records:
         if record is None:
             cluster = self.target.cluster
             known = [*self.names(), *(known_clusters() if self.target.implied else ())]
-            hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see what runs")
+            hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see its topologies")
             if self.logs_of_ended(topology):
                 hint = f" now; 'heron logs {self.target} {topology}' shows the logs of its last run"
             elif origin := origin_of(cluster):
@@ -301,7 +301,7 @@ class Records:
         return record
 
     def logs_of_ended(self, topology: str) -> list[Path]:
-        """The log folders left by runs of this name, one per role."""
+        """The log folders that runs with this name have left, one per role."""
         base, role = heron_home() / "topologies" / self.target.cluster, self.target.role
         roles = [base / role] if role else sorted(base.iterdir()) if base.is_dir() else []
         return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
@@ -315,7 +315,7 @@ class Records:
             raise
 
     def settings_of(self, record: plan_pb2.ExecutionState) -> HasSettings:
-        """The settings of a topology: on its host from the launch file, on other hosts as submitted."""
+        """The settings of a topology, from the launch file on its host or as submitted on other hosts."""
         try:
             return self.launch_of(record)
         except HeronError:
@@ -325,12 +325,12 @@ class Records:
             return submitted
 
     def submitted(self, name: str) -> Submitted | None:
-        """The submitted launch, on any host; None if a submit has not written it yet."""
+        """The launch as submitted, readable on any host; None if the submit has not written it yet."""
         found = self.state.get(paths.launch(name))
         return Submitted.from_bytes(found[0], f"the launch of '{name}' in the state manager") if found else None
 
     def elsewhere(self, record: plan_pb2.ExecutionState) -> str:
-        """The host of the processes, sockets and files in a record; "" when it is this host."""
+        """The host of a record's processes, sockets and files; "" if it is this host."""
         host = Host.from_text(record.host)
         return "" if host is None or host.is_same(this_host()) else host.name
 
@@ -349,7 +349,7 @@ class Records:
         return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
 
     def refuse_job(self, name: str, instead: str) -> None:
-        """Raise ClusterError for a job's topology, because the job would undo a change; `instead` is the job's verb."""
+        """Raise ClusterError if the topology has a job, which would undo a change; `instead` is the job's verb."""
         if not self.state.exists(paths.job(name)):
             return
         content, _ = self.state.get(paths.running_job(name)) or (b"{}", 0)
@@ -391,11 +391,11 @@ class Records:
         doing: Doing | None = None,
         waits: Callable[[str], None] = lambda text: None,
     ) -> Iterator[None]:
-        """Hold the lock that serializes submits and kills of one topology; the lock ends with this process.
+        """Hold the lock that serializes a topology's submits and kills; the lock ends with this process.
 
         Only commands take this lock: the topology's processes take other locks while a command waits for them. `doing`
         is shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the
-        activity of that command.
+        other command's activity.
         """
         with ExitStack() as stack:
             lock, soon_s = f"operations/{name}", min(timeout_s, TOLD_AFTER_S)
@@ -404,7 +404,7 @@ class Records:
             except DeadlineError:
                 if timeout_s <= soon_s:
                     raise
-                waits(f"{self._what_runs(name)}; waiting for it, {timeout_s - soon_s:.0f} s at most")
+                waits(f"{self._what_runs(name)}; waiting up to {timeout_s - soon_s:.0f} s for it")
                 stack.enter_context(self.state.lock(lock, timeout_s - soon_s))
             self._operating = name
             try:
@@ -415,7 +415,7 @@ class Records:
 
     @contextmanager
     def _announced(self, name: str, doing: Doing | None) -> Iterator[None]:
-        """Show other processes the activity of this command, if the state can be written."""
+        """Publish the activity of this command for other processes, if the state can be written."""
         with ExitStack() as stack:
             if doing is not None:
                 with suppress(HeronError):
@@ -424,9 +424,9 @@ class Records:
             yield
 
     def under_way(self, name: str) -> ClusterError | None:
-        """The error for a request while another command removes the topology; None otherwise.
+        """The error for a request while another command is removing the topology; None otherwise.
 
-        Raises NotThereError when the topology is gone.
+        Raises NotThereError if the topology is gone.
         """
         self.find(name)
         if self._operating == name:

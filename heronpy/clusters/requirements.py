@@ -1,4 +1,4 @@
-"""`heron cluster check`: tests the requirements of a cluster on an engine one by one."""
+"""`heron cluster check`: tests, one by one, the requirements of a cluster on an engine."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check(records: Records, container: bool) -> Iterator[Found]:
 
 
 def times(resolved: Resolved) -> Found:
-    """Whether the times for renewal, fencing and loss of containers are consistent."""
+    """Whether the lease times (for renewal, fencing and loss of a container) are consistent."""
     try:
         found = lease_times(resolved)
     except ConfigError as error:
@@ -91,7 +91,7 @@ def times(resolved: Resolved) -> Found:
 
 
 def fencing(resolved: Resolved, state_type: str) -> Found:
-    """The fencing of lost containers, by reliability mode."""
+    """How lost containers are fenced, by reliability mode."""
     asked, chosen = settings_for(resolved, EngineSettings).fencing, {}
     for mode in _MODES:
         try:
@@ -104,16 +104,16 @@ def fencing(resolved: Resolved, state_type: str) -> Found:
 
 
 def python(resolved: Resolved) -> Found:
-    """The Python interpreter of containers, as far as this host can check it."""
+    """The containers' Python interpreter, as far as this host can check it."""
     path = python_of(resolved)
     if not os.path.isabs(path):
-        return Found("python", False, f"heron.engine.python is {path!r}", "give the absolute path on the hosts")
+        return Found("python", False, f"heron.engine.python is {path!r}", "give Python's absolute path on the hosts")
     here = "this one" if path == sys.executable else "there" if os.path.exists(path) else "missing on this host"
     return Found("python", True, f"{path} ({here})")
 
 
 def shared(resolved: Resolved) -> Iterator[Found]:
-    """The folders that all hosts should reach according to the settings."""
+    """The folders that the settings declare as shared by all hosts."""
     if settings_for(resolved, EngineSettings).on_one_host:
         yield Found("shared folders", True, "all: containers run on this host")
         return
@@ -143,7 +143,7 @@ def _shared(folder: Path) -> Found:
 
 
 def unshared_stores(resolved: Resolved) -> list[str]:
-    """The folders for checkpoints that other hosts cannot reach."""
+    """Checkpoint folders that other hosts cannot reach."""
     settings, folders = settings_for(resolved, CheckpointSettings), shared_folders(resolved)
     return [str(root) for root in store_roots(settings) if not isinstance(root, Url) and not is_shared(root, folders)]
 
@@ -172,7 +172,7 @@ def state(records: Records) -> Found:
 
 
 def ports(resolved: Resolved) -> Found:
-    """Whether the range of ports is valid and large enough."""
+    """Whether the port range is valid and large enough."""
     settings = settings_for(resolved, SecuritySettings)
     try:
         transport.check(settings)
@@ -183,12 +183,12 @@ def ports(resolved: Resolved) -> Found:
         return Found("ports", False, "heron.security.transport is ipc, which works on one machine only", "remove it")
     if given is not None and len(given) < PORTS_MIN:
         what = f"heron.security.port_range {settings.port_range} has {len(given)} ports"
-        return Found("ports", False, what, f"give at least {PORTS_MIN}; each process of a host takes one or two")
+        return Found("ports", False, what, f"give at least {PORTS_MIN}; each process on a host takes one or two")
     return Found("ports", True, settings.port_range or "any free port")
 
 
 def reach(resolved: Resolved, engine: Engine) -> tuple[tuple[str, ...], Found]:
-    """The addresses by which hosts of the cluster reach this one."""
+    """The addresses at which the cluster's hosts reach this host."""
     network = settings_for(resolved, SecuritySettings).network
     endpoint_host = settings_for(resolved, EngineSettings).endpoint_host
     try:

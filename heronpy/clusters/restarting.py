@@ -27,19 +27,19 @@ def restart(
     timeout_s: float,
     force: bool = False,
 ) -> str:
-    """Restart a part through the topology master or, if there is none, through the scheduler; returns a sentence.
+    """Restart a part through the topology master or, if there is none, through the scheduler; return a sentence.
 
     `what` is the number of a container, an instance or a component, or None for the whole topology. With `force`, the
-    scheduler also replaces an engine's containers whose end is unconfirmed; the caller must be sure that they ended.
+    scheduler also replaces an engine's containers whose end is unconfirmed; use this only if they have ended.
     """
     session.find_begun(topology)
     container, task_id, component = target_of(session, topology, what, task, component)
     if force:
         if task_id or component:
-            raise RequestError("--force replaces containers; give a container's number, or no name for all containers")
+            raise RequestError("--force replaces containers; give a container's number, or no name to replace all")
         if not session.engine_of(topology):
             raise RequestError(
-                f"topology '{topology}' runs on one machine, where the end of a container is always known;"
+                f"topology '{topology}' runs on one machine, where the end of a container is never in doubt;"
                 " leave out --force"
             )
         request = control_pb2.RestartContainer(container=container, force=True, wait_s=timeout_s, by=caller())
@@ -58,7 +58,7 @@ def _restarted(topology: str, answer: control_pb2.Ok) -> str:
 def target_of(
     session: Session, topology: str, what: str | None, task: int | None, component: str | None
 ) -> tuple[int, int, str | None]:
-    """(container, task, component) of the named part; raises RequestError for an unknown name."""
+    """Container, task and component of the part to restart; raises RequestError for an unknown name."""
     if task is not None:
         _check_task(session, topology, task)
     session.check_component(topology, component)
@@ -66,7 +66,7 @@ def target_of(
 
 
 def _by_scheduler(session: Session, topology: str, container: int, timeout_s: float) -> str:
-    """Restart a container through the scheduler, because there is no topology master."""
+    """Restart a container through the scheduler, for a topology without a topology master."""
     if session.scheduler_location(topology) is None and not session.engine_of(topology):
         raise session.under_way(topology) or ClusterError(
             f"no process of topology '{topology}' is running;"
@@ -85,7 +85,7 @@ def _check_task(session: Session, topology: str, task: int) -> None:
 
 
 def _named(session: Session, topology: str, what: str) -> tuple[int, int, str | None]:
-    """(container, task, component) for the number of a container, or for the name of a task or component."""
+    """Container, task and component for a container's number, or for the name of a task or component."""
     plan = session.packing_plan(topology)
     if re.fullmatch(r"-1|\d{1,9}", what):
         number, known = int(what), [container.id for container in plan.containers]

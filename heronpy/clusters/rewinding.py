@@ -1,4 +1,4 @@
-"""Previews the rewind of a running topology, requests it, and waits for its end."""
+"""Previews and requests the rewind of a running topology, and waits until the rewind has ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK_S = 0.1
 
 
 def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply, checkpoint: int) -> None:
-    """Check that a checkpoint is intact and fits, because a rewind abandons newer checkpoints."""
+    """Check that a checkpoint is intact and fits the plan before the rewind abandons newer checkpoints."""
     packing = session.packing_plan(topology)
     groups = settings_for(session.settings_of(session.find(topology)), CheckpointSettings).key_groups
     for record in known.complete:
@@ -30,7 +30,7 @@ def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply,
 
 
 def preview(session: Session, topology: str, checkpoint: int) -> tuple[int, list[str]]:
-    """The checkpoint from which a rewind would start (0: empty state), and sentences on the consequences.
+    """The checkpoint from which a rewind would start (0 for empty state), and sentences on the consequences.
 
     Raises RequestError for an unknown checkpoint, and ClusterError if it does not fit the plan.
     """
@@ -54,11 +54,11 @@ def consequences(
     start: checkpoint_pb2.CheckpointRecord | None,
     now: float,
 ) -> list[str]:
-    """The effects that a rewind undoes, repeats, and may count twice (pure)."""
+    """Sentences on the effects that a rewind undoes, repeats or may count twice."""
     spouts = [spout.comp.name for spout in status.plan.topology.spouts]
     fixed = {task.component for task in status.tasks if task.component in spouts and not task.rewinds}
     since = f"the last {format_duration(max(now - start.taken_at, 0.0))}" if start is not None else "the entire run"
-    found = [f"{counted(len(status.tasks), 'task')} restart with the state of that time"]
+    found = [f"{counted(len(status.tasks), 'task')} restart with their state at that time"]
     if fixed != set(spouts):
         found.append(
             f"the input of {since} is processed again; it counts once in states and in the output that sinks publish"
@@ -80,7 +80,7 @@ def consequences(
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
-    """Restore every region; returns the result in one line. ClusterError if a restore fails or takes too long."""
+    """Restore every region; return the result in one line. Raises ClusterError if a restore fails or takes too long."""
     deadline = time.monotonic() + timeout_s
     session.check_changes(topology)
     before = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
@@ -102,7 +102,7 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
             return f"Topology '{topology}' has resumed from {told}"
         status = session.poll(topology)
         if status is not None and has_failed(status):
-            raise ClusterError(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")
+            raise ClusterError(f"topology '{topology}' failed while being restored: {status.cause or 'see its logs'}")
         if time.monotonic() > deadline:
             raise DeadlineError(
                 f"topology '{topology}' was not restored within {timeout_s:g} s;"
@@ -112,7 +112,7 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
 
 
 def _checkpoints(session: Session, topology: str) -> control_pb2.CheckpointsReply | None:
-    """The checkpoints; None while the topology master is being restarted. NotThereError if the topology is gone."""
+    """The checkpoints; None while the topology master is restarting. Raises NotThereError if the topology is gone."""
     try:
         return session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     except NotThereError:

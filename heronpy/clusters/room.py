@@ -1,4 +1,4 @@
-"""Checks whether an engine's hosts have room for a topology's containers, before a submit or a change.
+"""Checks, before a submit or a change, whether a topology's containers fit the hosts of an engine.
 
 A container is one object of the engine with the resources requested at its submission; an update of a running container
 cannot extend them.
@@ -27,10 +27,10 @@ def check_room(
     old: plan_pb2.PackingPlan,
     new: plan_pb2.PackingPlan,
 ) -> dict[int, str]:
-    """Messages by container, for containers that outgrow their resources on the engine; key 0 is for all containers.
+    """Messages about containers that outgrow their resources on the engine, by container; 0 stands for all containers.
 
-    RequestError when a new or enlarged container fits no host; ClusterError when the engine does not report host sizes.
-    Without an engine there are no messages.
+    Raises RequestError if a new or enlarged container fits no host, and ClusterError if the engine does not report host
+    sizes. Without an engine there are no messages.
     """
     submitted = session.submitted(name)
     if submitted is None or not submitted.engine:
@@ -81,13 +81,13 @@ def _outgrown(session: Session, name: str, number: int, before: ResourceRequest,
     wants, had = (size_text(one.cpu, one.ram_bytes, one.disk_bytes) for one in (after, before))
     return (
         f"container {number} now requests {wants} instead of {had}, but keeps the resources that the engine gave it"
-        " at its submission; spread its tasks with --container-number, or replace it by a container of the new size:"
+        " at its submission; spread its tasks with --container-number, or replace it with a container of the new size:"
         f" heron restart {session.target} {name} {number} --force"
     )
 
 
 def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSize]) -> str:
-    """A sentence on the first container that fits no host; "" if all fit, or if sizes are unknown (pure)."""
+    """A sentence on the first container that fits no host; "" if all fit, or if the hosts' sizes are unknown."""
     if not sizes:
         return ""
     largest = max(sizes, key=lambda size: (size.ram_bytes, size.cpu))
@@ -99,7 +99,7 @@ def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSi
         has = size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes if asked.disk_bytes else None)
         return (
             f"container {container} asks for {wants}, but the largest host{where} has {has}; spread its tasks over more"
-            " containers, or request less (heron.packing.instance_* are the defaults of components)"
+            " containers, or request less (heron.packing.instance_* are the defaults for components)"
         )
     return ""
 

@@ -40,7 +40,7 @@ ANSWER_S = 5.0
 
 @dataclass(slots=True)
 class Scaled:
-    """The changes of an update, by instance id."""
+    """The changes that an update makes, as instance ids."""
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -52,12 +52,11 @@ class Scaled:
     discarded: int | None = 0
 
     def __bool__(self) -> bool:
-        """Whether anything changes."""
         return bool(self.added or self.removed or self.moved or self.resized)
 
 
 def differences(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Scaled:
-    """The differences between two plans, as text."""
+    """The changes from one plan to another."""
     before, after = moves(old), moves(new)
     return Scaled(
         [after[task] for task in sorted(after.keys() - before.keys())],
@@ -68,7 +67,7 @@ def differences(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Scaled:
 
 
 def _resized(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[str]:
-    """Components whose sizes differ between two plans; empty if tasks move, because sizes depend on the places."""
+    """Components whose sizes differ between two plans; empty if tasks move, because sizes depend on the container."""
     if moves(old) != moves(new):
         return []
     before, after = (
@@ -129,7 +128,7 @@ def renew(
     new: plan_pb2.PackingPlan,
     timeout_s: float,
 ) -> None:
-    """Replace the containers that have outgrown their resources, after only sizes have changed."""
+    """Replace the containers that outgrew their resources, after an update that changed only sizes."""
     deadline = time.monotonic() + timeout_s
     for number in check_room(session, name, topology, old, new):
         if number:
@@ -137,7 +136,7 @@ def renew(
 
 
 def _renew(session: Session, name: str, number: int, version: int, deadline: float) -> None:
-    """Replace a container by one of its new size; ClusterError names the remaining steps."""
+    """Replace a container with one of its new size; the text of a ClusterError names the command to repeat this."""
     left_s = max(deadline - time.monotonic(), 1.0)
     try:
         request = control_pb2.RestartContainer(
@@ -152,7 +151,7 @@ def _renew(session: Session, name: str, number: int, version: int, deadline: flo
 
 
 def check_runtime_config(topology: topology_pb2.Topology, texts: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """(component, key, value) of each `[component:]key:value`; RequestError when one cannot be set at run time."""
+    """Component, key and value of each `[component:]key:value`; RequestError if one cannot be set at run time."""
     components = list(components_of(topology))
     changes = [split_setting(text, components) for text in texts]
     for component, key, value in changes:
@@ -163,7 +162,7 @@ def check_runtime_config(topology: topology_pb2.Topology, texts: tuple[str, ...]
 
 
 def moved_tasks(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[str]:
-    """Tasks that change their container, as 'old instance id -> new instance id'."""
+    """Tasks that move to another container, as 'old instance id -> new instance id'."""
     before, after = moves(old), moves(new)
     return [
         f"{before[task]} -> {after[task]}" for task in sorted(after) if before.get(task, after[task]) != after[task]
@@ -179,9 +178,9 @@ def replan(
     ram: tuple[str, ...] = (),
     cpu: tuple[str, ...] = (),
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
-    """The requested topology and packing plan; TopologyError when they are impossible.
+    """The requested topology and packing plan; raises TopologyError if they are impossible.
 
-    If only sizes change, all tasks keep their places.
+    If only sizes change, all tasks stay in their containers.
     """
     topology = session.topology(name)
     parts = components_of(topology)
@@ -206,14 +205,14 @@ def replan(
 
 
 def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str, int]:
-    """Parse `name:N` arguments to a map from component to number of tasks."""
+    """Parse `name:N` arguments; return a map from component to number of tasks."""
     form = "NAME:N with N of 1 or more; for example 'count:4'"
     found = _by_component(texts, components, lambda text: bool(re.fullmatch("0*[1-9][0-9]{0,8}", text)), form)
     return {component: int(count) for component, count in found.items()}
 
 
 def parse_sizes(texts: tuple[str, ...], components: list[str], key: str) -> dict[str, str]:
-    """Parse `name:256MB` or `name:0.5` arguments to a map from component to size; 0 restores the submitted size."""
+    """Parse `name:256MB` or `name:0.5` arguments; return a map from component to size (0: as submitted)."""
     read: Callable[[str], float] = float
     least, most, form = 0.001, 4096.0, "NAME:CORES with 0.001 to 4096 cores; for example 'count:0.5'"
     if key == TOPOLOGY_COMPONENT_RAM:

@@ -1,6 +1,6 @@
 """Finds text in all logs of a topology, newest first; the executors' file services search their own files.
 
-The search ends after `limit` hits or `seconds`, and reports this. Only the lines of the answers leave a machine.
+The result shows whether the search stopped at `limit` hits or after `seconds`. Only matching lines leave a machine.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Search:
     unreachable: dict[int, str] = field(default_factory=dict)
 
     async def run(self, services: Mapping[int, FileService]) -> AsyncIterator[Match]:
-        """Yields the matches by time, newest first, each as soon as no newer match can come."""
+        """Yields the matches by time, newest first, each as soon as no newer match can follow."""
         files = await self._listed(services)
         self._check_words()
         turns = {container: asyncio.Semaphore(AT_ONCE) for container in services}
@@ -98,7 +98,7 @@ class Search:
                 raise NotThereError(f"there is no log of '{word}'{hint}")
 
     async def _listed(self, services: Mapping[int, FileService]) -> dict[tuple[int, str], list[control_pb2.FileEntry]]:
-        """The logs by container and process, newest file first."""
+        """The log files by container and process, newest first."""
         files = await logs_of(services, self.unreachable)
         self.known = sorted({one.process for one in files})
         found: dict[tuple[int, str], list[control_pb2.FileEntry]] = {}
@@ -132,7 +132,7 @@ class _Source:
         self.ended = False
 
     async def fill(self) -> None:
-        """Search until there is a match, or everything was searched."""
+        """Search until a match is found or all files have been searched."""
         while not self.ready and not self.ended:
             if not self._files:
                 self.ended = True
@@ -191,7 +191,7 @@ async def _merged(sources: Sequence[_Source], deadline: float) -> AsyncIterator[
 
 
 async def _by(deadline: float, work: Awaitable[object]) -> bool:
-    """Run `work` until the deadline; returns whether it finished."""
+    """Run `work` until the deadline; return whether it finished."""
     try:
         async with asyncio.timeout_at(deadline):
             await work

@@ -51,7 +51,7 @@ def failed_of(found: control_pb2.ContainersReply | None) -> control_pb2.ProcessR
 
 
 def waiting_of(found: control_pb2.ContainersReply | None) -> list[control_pb2.ProcessRecord]:
-    """The inactive containers, in order: they wait for a host, for their start, or for the end of their predecessor."""
+    """The containers that wait for a host, for their start or for the end of their predecessor, in order."""
     known = found.containers if found is not None else ()
     return [one for one in known if one.phase in ("QUEUED", "STARTING", "STANDBY")]
 
@@ -73,7 +73,7 @@ _WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "execut
 
 
 class Way(Struct, frozen=True):
-    """A way to reach a process of a topology."""
+    """How to reach a process of a topology."""
 
     #: Address of the process; with `to`, the address of its scheduler's control endpoint, which passes requests on.
     endpoint: str
@@ -95,16 +95,14 @@ class Way(Struct, frozen=True):
 
 
 class Session(Records):
-    """One command's view of one cluster, with its masters."""
+    """One command's view of one cluster, with access to the topologies' masters."""
 
     @cached_property
     def _keys(self) -> dict[str, Keys | None]:
         return {}
 
     def starting(self, record: plan_pb2.ExecutionState) -> Waiting | None:
-        """The reason why a topology that is being submitted has no answering topology master yet; None for other
-        topologies.
-        """
+        """The process for which a submit still waits; None if the topology has started or failed, or is ending."""
         name = record.topology
         if self.scheduler_location(name) is None:
             return Waiting.SCHEDULER if self.state.exists(paths.submission(name)) else None
@@ -120,7 +118,7 @@ class Session(Records):
     def under_way(self, name: str) -> ClusterError | None:
         """The error for a request while the topology is being submitted or removed; None if it is neither.
 
-        Raises NotThereError when the topology is gone.
+        Raises NotThereError if the topology is gone.
         """
         waits_for = self.starting(self.find(name))
         if waits_for is not None:
@@ -142,9 +140,9 @@ class Session(Records):
 
     @contextmanager
     def tmaster(self, name: str) -> Iterator[RpcClient]:
-        """A client of the topology master; ClusterError when it does not run.
+        """A client of the topology master; raises ClusterError if the topology master is not running.
 
-        A DeadlineError mentions a scheduler that does not run, because the topology master may wait for it.
+        A DeadlineError mentions a scheduler that is not running, because the topology master may be waiting for it.
         """
         location = self.tmaster_location(name)
         if location is None:
@@ -172,9 +170,9 @@ class Session(Records):
     def way(
         self, name: str, record: plan_pb2.ExecutionState | None, kind: str, endpoint: str, container: int = 0
     ) -> Way:
-        """The way to a process that listens at `endpoint` on its topology's host.
+        """How to reach a process that listens at `endpoint` on its topology's host.
 
-        `kind` is `scheduler`, `tmaster` or `executor`, the last with its container. Raises ClusterError like
+        `kind` is `scheduler`, `tmaster` or `executor`; an executor also needs its container. Raises ClusterError like
         `by_endpoint` and `check_endpoint`.
         """
         peers = {"scheduler": f"the scheduler of '{name}'", "tmaster": f"the topology master of '{name}'"}
@@ -190,7 +188,7 @@ class Session(Records):
         return Way(endpoint, peer, self.keys(record), record.topology_id if kind == "tmaster" else "")
 
     def keys(self, record: plan_pb2.ExecutionState) -> Keys | None:
-        """The keys of a topology's TCP links; None without such links. HeronError when they are not on this host."""
+        """The keys of a topology's TCP links; None if it has none. Raises HeronError if they are not on this host."""
         from heronpy.net.transport import Transport, choose, keys_of
 
         if not os.path.exists(record.launch_file):
@@ -203,9 +201,7 @@ class Session(Records):
         return self._keys[record.topology_id]
 
     def check_endpoint(self, record: plan_pb2.ExecutionState | None, endpoint: str, what: str) -> None:
-        """Raise ClusterError for a socket in another host's file system, or of another topology; `what` listens
-        there.
-        """
+        """Raise ClusterError for a socket of another host or topology; `what` is the process that listens there."""
         if record is None or not endpoint.startswith("ipc://"):
             return
         self.check_here(record, f"{what} accepts local connections only")
@@ -222,13 +218,13 @@ class Session(Records):
             return client.call(request, timeout_s)
 
     def is_here(self, record: plan_pb2.ExecutionState) -> bool:
-        """Whether the processes and files in a record are on this host, so that requests go to them directly."""
+        """Whether a record's processes and files are on this host, so that requests go to the processes directly."""
         return not self.elsewhere(record) and os.path.exists(record.launch_file) and not origin_of(self.target.cluster)
 
     def by_endpoint(self, record: plan_pb2.ExecutionState | None) -> JoinToken | None:
-        """The endpoint for requests to a topology on an engine that was submitted from another host.
+        """The endpoint for requests to a topology that runs on an engine and was submitted from another host.
 
-        None for any other topology. ClusterError when this host has no access, or the scheduler cannot be reached.
+        None for any other topology. Raises ClusterError if this host has no access or cannot reach the scheduler.
         """
         if record is None or self.is_here(record):
             return None
@@ -259,12 +255,12 @@ class Session(Records):
         if place is None or place.topology_id != record.topology_id:
             raise ClusterError(
                 f"the scheduler of '{name}' is not running, and other hosts reach a topology only through its"
-                f" scheduler; start it on the host of the submit: heron scheduler start {self.target} {name}"
+                f" scheduler; start it on the submitting host: heron scheduler start {self.target} {name}"
             )
         return self.reach(name, place.token(client))
 
     def forget(self, record: plan_pb2.ExecutionState) -> None:
-        """Note that the topology was removed through its scheduler's control endpoint, which is gone."""
+        """Record that the topology was removed through its scheduler's control endpoint, which no longer exists."""
         from heronpy.clusters.access_state import AccessState
         from heronpy.net.access import forget_endpoint
 
@@ -273,7 +269,7 @@ class Session(Records):
             self.state.gone(record.topology)
 
     def is_forgotten(self, record: plan_pb2.ExecutionState) -> bool:
-        """Whether another command of this host has removed a topology through its endpoint, as noted by `forget`."""
+        """Whether this or another command on this host has removed the topology through its endpoint (see `forget`)."""
         from heronpy.clusters.access_state import AccessState
         from heronpy.net.access import known_endpoint
 
@@ -298,7 +294,7 @@ class Session(Records):
             why = f": {waits[0].words}" if waits[0].words else ""
             return f"the topology master of '{name}' is not running; {named(waits[0])} is {waits[0].phase}{why}"
         return (
-            f"the topology master of '{name}' is not running; it is being restarted,"
+            f"the topology master of '{name}' is not running; wait until it has restarted,"
             f" or see 'heron logs {self.target} {name} tmaster' for the reason why it cannot start"
         )
 
@@ -314,11 +310,11 @@ class Session(Records):
         return cure_of_dead(self.target, name, run)
 
     def lacks_scheduler(self, name: str) -> bool:
-        """Whether a topology's containers on an engine lack a scheduler."""
+        """Whether a topology's containers are on an engine and its scheduler is not running."""
         return bool(self.engine_of(name)) and self.scheduler_location(name) is None
 
     def no_scheduler(self, name: str) -> ClusterError:
-        """A sentence: the scheduler of a topology on an engine does not run; with the command that starts it."""
+        """The error that a topology's scheduler is not running, with the command that starts it."""
         submitted = self.submitted(name)
         if submitted is not None and submitted.pool:
             pool = submitted.pool
@@ -331,8 +327,7 @@ class Session(Records):
         )
 
     def check_changes(self, name: str) -> None:
-        """Raise ClusterError when no change is possible, because the state is at the endpoint of a scheduler that does
-        not run.
+        """Raise ClusterError if changes are impossible because the state is at the endpoint of a stopped scheduler.
 
         The topology master would wait for the scheduler, and carry out the change after the command has given up.
         """
@@ -343,12 +338,12 @@ class Session(Records):
             raise self.under_way(name) or self.no_scheduler(name)
 
     def scheduler(self, name: str) -> RpcClient | None:
-        """A client of the topology's scheduler; None when it does not run. ConfigError for another user's socket."""
+        """A client of the topology's scheduler; None if it is not running. ConfigError for another user's socket."""
         location = self.scheduler_location(name)
         return self.way(name, self.record(name), "scheduler", location.endpoint).client() if location else None
 
     def ask_scheduler(self, name: str, body: Message, timeout_s: float) -> Any:
-        """The body of a reply of the topology's scheduler; raises `no_scheduler` when it does not run."""
+        """The body of the reply of the topology's scheduler; raises `no_scheduler` if it is not running."""
         scheduler = self.scheduler(name)
         if scheduler is None:
             raise self.no_scheduler(name)
@@ -364,11 +359,11 @@ class Session(Records):
             return None
 
     def failed_container(self, name: str) -> control_pb2.ProcessRecord | None:
-        """The first container that the scheduler has given up, such as the topology master's, or None."""
+        """The first container that the scheduler has given up; None if there is none."""
         return failed_of(self.containers(name))
 
     def engine_of(self, name: str) -> str:
-        """Kind of the engine that runs a topology's containers; "" for one machine, or if unknown."""
+        """The kind of engine that runs a topology's containers; "" for one machine, or if unknown."""
         try:
             submitted = self.submitted(name)
         except HeronError:
@@ -396,9 +391,9 @@ class Session(Records):
     @overload
     def ask(self, name: str, body: Order, timeout_s: float = ...) -> control_pb2.Ok: ...
     def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
-        """Ask the topology master of a topology that must exist; returns the body of its reply.
+        """Ask the topology master of a topology that must exist; return the body of the reply.
 
-        Raises ClusterError immediately for a change that would wait for a scheduler that does not run.
+        Raises ClusterError immediately for a change that would wait for a scheduler that is not running.
         """
         self.find(name)
         if isinstance(body, _CHANGES):
@@ -418,7 +413,7 @@ class Session(Records):
     def poll(self, name: str, timeout_s: float = 1.0, starting_s: float = 0.0) -> control_pb2.StatusReply | None:
         """The status, or None while the topology master cannot answer.
 
-        While the topology starts, the answer may wait up to `starting_s` for the end of the start.
+        While the topology is starting, the topology master may answer up to `starting_s` later, after the start.
         """
         location = self.tmaster_location(name)
         if location is None:

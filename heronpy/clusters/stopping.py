@@ -1,8 +1,8 @@
-"""Stops a topology gracefully, by a drain or with a savepoint, before anything is killed.
+"""Stops a topology gracefully, with a drain or a savepoint, before anything is killed.
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until all emitted tuples are processed,
-and makes the bolts finish; a savepoint is taken and committed by the sinks. After that, the topology may be removed.
-When a step fails, the spouts return to their earlier state, and the topology keeps running.
+and tells the bolts to finish; a savepoint is taken and committed by the sinks. After that, the topology may be removed.
+If a step fails, the spouts return to their earlier state, and the topology keeps running.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
 @dataclass(slots=True)
 class Stop:
-    """One stop in progress."""
+    """A stop that is in progress."""
 
     session: Session
     topology: str
     deadline: float
     timeout_s: float
     show: Callable[[str], None] = lambda text: None
-    """Called with the reason for waiting."""
+    """Function that is called with the reason for waiting."""
     topology_id: str = ""
     was_active: bool = False
     finishing: bool = False
-    """Whether the bolts were requested to finish."""
+    """Whether the request to finish was sent to the bolts."""
     complete: bool = False
     before: control_pb2.StatusReply | None = None
     """State of the topology before the stop."""
     discarded: int = 0
-    """Tuples that were given up during the drain."""
+    """Number of tuples that were given up during the drain."""
 
     def check(self, savepoint: bool) -> None:
-        """Raise ClusterError if the topology cannot be drained, or stopped with a savepoint."""
+        """Raise ClusterError or RequestError if the topology cannot be drained or, if `savepoint`, stopped with one."""
         self.topology_id = self.session.find(self.topology).topology_id
         mode = reliability_mode(self.session.topology(self.topology))
         if savepoint and mode != EFFECTIVELY_ONCE:
@@ -81,7 +81,7 @@ class Stop:
             raise
 
     def _as_before(self) -> str:
-        """Activate the spouts again; returns a sentence on the result."""
+        """Activate the spouts again; return a sentence on the result."""
         if self.finishing:
             where = f"{self.session.target} {self.topology}"
             return f"its bolts are finishing: run 'heron stop {where} --drain' again, or 'heron kill {where}'"
@@ -97,7 +97,7 @@ class Stop:
     # ---- savepoint --------------------------------------------------------------------------
 
     def take_savepoint(self) -> checkpoint_pb2.CheckpointRecord:
-        """Take the savepoint; returns it after every task has committed it."""
+        """Take the savepoint, and return it after every task has committed it."""
         reply = self.session.ask(self.topology, control_pb2.TakeCheckpoint(savepoint=True), self._left_s())
         record: checkpoint_pb2.CheckpointRecord = reply.record
         self._until(
@@ -130,7 +130,7 @@ class Stop:
         self.complete = True
 
     def _finished(self, status: control_pb2.StatusReply) -> bool:
-        """Whether the bolts have finished; repeats the request to a topology master that has just taken over."""
+        """Whether the bolts have finished; repeats the request to finish if the topology master has just taken over."""
         life = lifecycle_name(status.lifecycle)
         if life == "PAUSED" and status.drained:
             self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())
@@ -144,7 +144,7 @@ class Stop:
     def _until(
         self, done: Callable[[control_pb2.StatusReply], bool], missing: Callable[[control_pb2.StatusReply], str]
     ) -> control_pb2.StatusReply:
-        """Wait for a status that satisfies `done`; ClusterError if the topology fails, DeadlineError if time is up."""
+        """Wait for a status that satisfies `done`; ClusterError if the topology fails, DeadlineError on timeout."""
         status: control_pb2.StatusReply | None = None
         while True:
             latest = self.session.poll(self.topology)
@@ -161,7 +161,7 @@ class Stop:
 
 
 def _failed_since(before: control_pb2.StatusReply, status: control_pb2.StatusReply) -> int:
-    """Tuples reported to the spouts as failed; a task that was restarted counts from 0 again."""
+    """Number of tuples reported to the spouts as failed; a restarted task counts from 0 again."""
     spouts = {spout.comp.name for spout in status.plan.topology.spouts}
     earlier = {(task.task_id, task.epoch): task.failed for task in before.tasks}
     return sum(
@@ -184,6 +184,6 @@ def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:
 
 
 def _with(error: HeronError, more: str) -> HeronError:
-    """The error with a longer message, of a class with the same exit code."""
+    """The error with `more` appended to its message, of a class with the same exit code."""
     kinds = (RequestError, NotThereError, ConfigError, TopologyError, DeadlineError, LateRpcError)
     return next((kind for kind in kinds if isinstance(error, kind)), ClusterError)(f"{error}{more}")

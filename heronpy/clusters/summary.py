@@ -44,8 +44,8 @@ def topology_of(
 ) -> Topology:
     """The summary of a topology in the state manager.
 
-    `absent` is the state of a topology whose master does not answer, and `cause` is the reason; the last totals are
-    still shown.
+    `absent` is the state to show if the topology's master does not answer, and `cause` is the reason; the last totals
+    are still shown.
     """
     load = reply.load if reply is not None else None
     leading = next(iter(reply.findings), None) if reply is not None and not absent else None
@@ -111,18 +111,18 @@ class Used(Struct, kw_only=True):
 
 
 def how_ended(last_state: str) -> str:
-    """`finished`, `failed` or `killed`, from the last state of the life cycle, such as `running`."""
+    """`finished`, `failed` or `killed`, for the topology's last state, such as `running`."""
     return last_state if last_state in ("finished", "failed") else "killed"
 
 
 def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
-    """The result, events and last minutes of a topology."""
+    """The summary, events and last minutes of a topology, from its kept file."""
     timeline = last_minutes(kept).query(control_pb2.GetTimeline())
     return summary_of(kept), [event_of(one) for one in kept.events.events], timeline
 
 
 def last_load(kept: control_pb2.EndedTopology) -> LoadAnswer | None:
-    """The last figures; None if they were not kept, or if another release wrote them."""
+    """The last figures in a kept file; None if there are none, or if another release wrote them."""
     try:
         return read(kept.last.load, LoadAnswer)
     except AnswerError:
@@ -130,7 +130,7 @@ def last_load(kept: control_pb2.EndedTopology) -> LoadAnswer | None:
 
 
 def last_minutes(kept: control_pb2.EndedTopology) -> Minutes:
-    """The last minutes, up to a day."""
+    """The last minutes in a kept file, up to a day."""
     minutes = Minutes()
     of_master = kept.last.minutes
     minutes.take_over(of_master if of_master.minutes else kept.minutes, kept.record.topology_id)
@@ -138,7 +138,7 @@ def last_minutes(kept: control_pb2.EndedTopology) -> Minutes:
 
 
 def summary_of(kept: control_pb2.EndedTopology) -> Topology:
-    """The result of a topology, and the doctor's last finding."""
+    """The summary of a topology, with the doctor's last finding, from its kept file."""
     record, life = kept.record, last_life(kept)
     how = how_ended(life.reason)
     known = topology_of(
@@ -175,7 +175,7 @@ def _said_nothing(shown: Topology) -> Topology:
 
 
 def _with_final_message(known: Topology, cause: str) -> Topology:
-    """The summary whose sentence is the result and the doctor's last finding; `unquoted` is the same without values."""
+    """The summary, with the result and the doctor's last finding as its sentence; `unquoted` omits users' values."""
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return _said_nothing(known)
     said, plain = f"{cause}; the doctor's last finding: {known.sentence}", cause.partition(": ")[0]

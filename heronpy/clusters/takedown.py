@@ -1,10 +1,10 @@
 """Takes a topology down: through its scheduler, or directly when the scheduler is dead.
 
-Used by `kill` and by a failed `submit`. A takedown may be repeated. Log files stay.
+Used by `kill` and by a failed `submit`. A takedown may be repeated. Log files are kept.
 
-A process belongs to the topology only if this user owns it, and it runs one of heronpy's modules on the topology's
-launch file or was started by such a process (see `belongs`). A process is identified by pid and start time, so a
-process that reuses the pid is never signalled.
+A process belongs to the topology only if this user owns the process, and if it runs one of heronpy's modules on the
+topology's launch file or was started by such a process (see `belongs`). A process is identified by pid and start time,
+so a process that reuses the pid is never signalled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTROL = ("heronpy.scheduler", "heronpy.executor", "heronpy.tmaster", "heronpy
 OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
-#: Time limit for the end of a topology's processes after its scheduler has reported the end.
+#: Time limit for a topology's processes to end after its scheduler has reported their end.
 SOON_S = 0.5
 ASK_AGAIN_S = 2.0
 #: Time within which the scheduler answers before the request is late.
@@ -54,7 +54,7 @@ FORCE_S = 30.0
 
 
 def limit_s(session: Session, topology: str) -> float:
-    """The longest wait of a takedown; with an engine, until silent containers count as lost."""
+    """Time limit for a takedown in seconds; with an engine, long enough for silent containers to count as lost."""
     with contextlib.suppress(HeronError):
         submitted = session.submitted(topology)
         if submitted is not None and submitted.engine:
@@ -72,10 +72,10 @@ def take_down(
     force: bool = False,
     waits: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """Stop the topology's processes and remove its state; returns the outcome.
+    """Stop the topology's processes and remove its state; return the outcome.
 
-    `waits` is called with the reason for waiting for an engine's containers. With `force` a topology is removed even if
-    the end of some containers is unconfirmed.
+    If the end of an engine's containers takes a while, `waits` is called with the reason. With `force`, a topology is
+    removed even if the end of some containers is unconfirmed.
     """
     outcome = Outcome(unseen_host=session.elsewhere(record))
     if session.scheduler_location(record.topology) is not None and session.by_endpoint(record) is not None:
@@ -165,7 +165,7 @@ def _kill_by_endpoint(
     waits: Callable[[str], None],
     outcome: Outcome,
 ) -> None:
-    """Kill from another host: the scheduler ends the containers, and removes state, keys and files."""
+    """Kill the topology from another host: its scheduler ends the containers, and removes state, keys and files."""
     scheduler = session.scheduler(record.topology)
     if scheduler is None:
         return
@@ -175,7 +175,7 @@ def _kill_by_endpoint(
         except StateAwayError as error:
             raise ClusterError(
                 f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint no longer"
-                f" answers, which is normal after a kill; see 'heron list {session.target}' where it was submitted"
+                f" answers, which is normal after a kill; see 'heron list {session.target}' on its host"
                 f" ({error})"
             ) from None
     if outcome.by_scheduler:
@@ -192,7 +192,7 @@ def _end_on_engine(
     force: bool,
     waits: Callable[[str], None],
 ) -> list[str]:
-    """End the containers on an engine, without a scheduler; returns the containers that may still run."""
+    """End the containers on an engine without a scheduler; return the containers that may still be running."""
     submitted = session.submitted(record.topology)
     if submitted is None or submitted.topology_id != record.topology_id or not submitted.engine:
         return []
@@ -202,14 +202,14 @@ def _end_on_engine(
 
 
 def _in_pool(session: Session, submitted: Submitted, outcome: Outcome, force: bool) -> list[str]:
-    """The containers that the slots of a pool may still run for a topology, while the scheduler of the pool is down."""
+    """A topology's containers that may still be running in the slots of a pool while the pool's scheduler is down."""
     from heronpy.pools.nodes import read_pool  # only topologies of a pool need it
 
     pool = read_pool(session.state, submitted.pool)
     if pool is None or pool.members.get(submitted.topology) != submitted.topology_id:
         return []
     outcome.may_run = [f"containers in pool '{submitted.pool}'"]
-    outcome.why_waits = f"the scheduler of pool '{submitted.pool}' does not run"
+    outcome.why_waits = f"the scheduler of pool '{submitted.pool}' is not running"
     return [] if force else outcome.may_run
 
 
@@ -241,7 +241,7 @@ def _look_command(session: Session, record: plan_pb2.ExecutionState) -> str:
 
 
 def end_unstarted(submitted: Submitted, waits: Callable[[str], None] = lambda text: None) -> Outcome:
-    """End containers that a failed submit may have started on its engine; `remains` names those that may still run."""
+    """End containers that a failed submit may have started on its engine; `remains` lists those that may still run."""
     outcome = Outcome()
     outcome.remains = _end_submitted(submitted, outcome, ENGINE_END_S, False, waits)
     return outcome
@@ -255,7 +255,7 @@ def _asked_to_kill(
     outcome: Outcome,
     waits: Callable[[str], None],
 ) -> bool:
-    """Request the kill, repeatedly because the scheduler may end before it answers; returns whether it is done."""
+    """Request the kill until it is done, because the scheduler may end before it answers; return whether it is done."""
     left_s = deadline - time.monotonic()
     within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
     try:
@@ -264,7 +264,7 @@ def _asked_to_kill(
             outcome.may_run, outcome.why_waits = [], ""
             return True
         if not outcome.may_run or outcome.why_waits != answer.engine_away:
-            waits(f"waiting for the end of {some(answer.left)}{away_text(answer.engine_away)}")
+            waits(f"waiting for {some(answer.left)} to end{away_text(answer.engine_away)}")
         outcome.may_run, outcome.why_waits = list(answer.left) or [RECORD], answer.engine_away
         return False
     except DeadlineError:
@@ -279,14 +279,14 @@ def _asked_to_kill(
         if not outcome.silent:
             outcome.silent = True
             waits(
-                f"waiting for the scheduler of '{record.topology}', which has not ended all its processes yet;"
-                f" in {left_s - within_s:.0f} s they are killed without it"
+                f"waiting for the scheduler of '{record.topology}', which has not yet ended all of its processes;"
+                f" in {left_s - within_s:.0f} s this command will kill them"
             )
         return False
 
 
 def _wait_gone(launch_file: str, timeout_s: float) -> bool:
-    """Wait for the scheduler's process, which answers before it ends; returns whether all processes have ended."""
+    """Wait for the scheduler's process, which answers before it ends; return whether all processes have ended."""
     deadline = time.monotonic() + min(timeout_s, KILL_GRACE_S)
     if launch_file and os.environ.get(LAUNCH_VARIABLE) != launch_file:  # otherwise it would wait for its own shell
         _await_ends(_naming(launch_file), SOON_S)
@@ -310,7 +310,7 @@ def _naming(launch_file: str) -> list[int]:
 
 
 def _await_ends(pids: list[int], timeout_s: float) -> None:
-    """Wait for the end of these processes, for a limited time, because some may not belong to the topology."""
+    """Wait up to `timeout_s` for these processes to end; some may not belong to the topology."""
     deadline, living, waits = time.monotonic() + timeout_s, select.poll(), 0
     with contextlib.ExitStack() as opened:
         for pid in pids:
@@ -355,7 +355,7 @@ def _module_of(words: list[str]) -> tuple[str, list[str]]:
 
 
 def leftovers(launch_file: str) -> list[psutil.Process]:
-    """Live processes of this user that belong to the launch file, except this one and its parents."""
+    """Live processes of this user that belong to the launch file, except this process and its parents."""
     pids = _naming(launch_file) if launch_file else []
     if not pids:
         return []
@@ -377,7 +377,7 @@ def leftovers(launch_file: str) -> list[psutil.Process]:
 
 
 def kill_leftovers(launch_file: str) -> int:
-    """End the remaining processes: SIGTERM, then SIGKILL. Repeats, because an executor may have just forked."""
+    """End the remaining processes with SIGTERM, then SIGKILL; repeated, because an executor may have just forked."""
     import psutil
 
     killed: set[int] = set()
@@ -399,7 +399,7 @@ def kill_leftovers(launch_file: str) -> int:
 
 
 def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
-    """Remove the topology's keys and nodes, unless they belong to a later topology of the same name."""
+    """Remove the topology's keys and nodes, unless they belong to a later topology with the same name."""
     current = session.record(record.topology)
     if current is None or current.topology_id == record.topology_id:
         if record.working_dir and not session.elsewhere(record):

@@ -1,4 +1,4 @@
-"""The outcome of a takedown, and its sentences."""
+"""The outcome of a takedown, and sentences about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-#: Most containers that a sentence names.
+#: Maximum number of containers that a sentence names.
 SHOWN = 5
 RECORD = "its record in the state manager"
 
@@ -18,33 +18,33 @@ class Outcome(Struct):
     processes_killed: int = 0
     remains: list[str] = field(default_factory=list)
     unseen_host: str = ""
-    """The host of the topology if it is not this one; then this command could not check that host."""
+    """The topology's host if it is not this host, so that this command could not check for processes; otherwise ""."""
     checkpoint: str = ""
     """Place of the newest intact checkpoint; a newer one may have completed since the state manager was last read."""
     ended_on_engine: int = 0
-    """Containers that the engine was asked to end without the scheduler."""
+    """Number of containers that this command, and not the scheduler, has requested the engine to end."""
     files_on: tuple[str, ...] = ()
-    """Hosts of these containers, where files are left if the engine killed them before they had finished."""
+    """Hosts of these containers, on which files are left if the engine killed the containers before they finished."""
     may_run: list[str] = field(default_factory=list)
     """Containers on an engine whose end is unconfirmed. They are also in `remains`, unless a user forces the
     removal.
     """
     scheduler_lives: bool = False
-    """Whether the scheduler continues to end them."""
+    """Whether the scheduler continues to end the containers in `may_run`."""
     silent: bool = False
-    """Whether the scheduler of this host did not answer a request, and the user was informed."""
+    """Whether the scheduler on this host did not answer a request, and the user was informed."""
     look: str = ""
-    """The command that shows them."""
+    """The command that shows the containers in `may_run`."""
     why_waits: str = ""
     """The error of an engine that does not answer."""
     replica_lacks: str = ""
-    """The sentence on missing checkpoints of the replica; "" if it is complete, or if there is none."""
+    """A sentence on the checkpoints that the replica lacks; "" if the replica is complete, or if there is none."""
     unswept: str = ""
-    """Why files of unfinished checkpoints stay in the object store; "" if none stay."""
+    """Why files of unfinished checkpoints are left in the object store; "" if none are left."""
 
 
 def unseen(topology: str, host: str) -> str:
-    """The sentence on the limits of a takedown from another host."""
+    """A sentence: the topology's processes could not be checked from this host."""
     return (
         f"the scheduler of '{topology}' was not running, and this host cannot see its processes on host {host}; look"
         " for them there"
@@ -58,20 +58,20 @@ def some(names: Sequence[str]) -> str:
 
 
 def away_text(engine_away: str) -> str:
-    """The end of a sentence if an engine does not answer, with the reason."""
+    """The end of a sentence: the engine does not answer, and the reason."""
     return f"; the engine does not answer: {engine_away}" if engine_away else ""
 
 
 def what_remains(outcome: Outcome) -> str:
-    """The reason why a topology is not removed, and the fix, as the middle of a sentence."""
+    """Part of a sentence: why a topology was not removed, and the fix."""
     if not outcome.may_run:
-        return f"{', '.join(outcome.remains)} cannot be stopped; stop it and run the command again"
+        return f"{', '.join(outcome.remains)} cannot be stopped; stop this yourself and run the command again"
     goes_on = "the scheduler continues to end it; " if outcome.scheduler_lives else ""
     again = f"{goes_on}run the command again to finish, or with --force to remove the topology anyway"
     return f"{what_may_run(outcome)}; {again}"
 
 
 def what_may_run(outcome: Outcome) -> str:
-    """The containers on an engine that may still run, the reason, and how to look for them."""
+    """A sentence: the containers on an engine that may still be running, the reason, and how to look for them."""
     look = f"; look for it with: {outcome.look}" if outcome.look else ""
     return f"{some(outcome.may_run)} may still run{away_text(outcome.why_waits)}{look}"

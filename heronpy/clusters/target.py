@@ -1,4 +1,4 @@
-"""`cluster[/role[/environ]]` and the values of the flags that every verb has."""
+"""`cluster[/role[/environ]]`, and the values of the flags that every verb accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME_RULE = "use 1 to 100 letters, digits, '_', '-' and '.', not starting with '
 
 
 class Target(Struct, frozen=True):
-    """The cluster, role and environ of a command. role and environ are None if not given, which matches any."""
+    """The cluster, role and environ of a command. `role` and `environ` are None if not given; None matches all."""
 
     cluster: str
     role: str | None = None
@@ -27,7 +27,7 @@ class Target(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, implied: bool = False) -> Target:
-        """The target that this text names; ClusterError for an invalid text."""
+        """The target that this text names; raises ClusterError for an invalid text."""
         cluster, *rest = parts = text.split("/")
         if len(parts) > 3 or not all(NAME.fullmatch(part) for part in parts):
             raise RequestError(f"'{text}' is not cluster[/role[/environ]]; for example 'local' or 'local/ads/prod'")
@@ -49,8 +49,8 @@ class Target(Struct, frozen=True):
 def unix_user() -> str:
     """Name of the user who runs the command, from the system's user database, never from $USER or $LOGNAME.
 
-    The name becomes the role, a folder name and a part of commands. The result is
-    uid<number> if the name is invalid there, or if the user has no entry, as in a container.
+    The name is used as role, as folder name and in commands. The result is uid<number> if the name is invalid for these
+    uses, or if the user has no entry in the database, as in a container.
     """
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
@@ -60,7 +60,7 @@ def unix_user() -> str:
 
 
 class Common(Struct, frozen=True):
-    """Values of the flags of every verb."""
+    """Values of the flags that every verb accepts."""
 
     config_path: str | None = None
     config_property: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""A test container on a cluster: tests whether hosts have this Python and heronpy, and reach this host.
+"""Runs a test container on a cluster, to test whether its host has this Python and heronpy, and reaches this host.
 
-The container is a job of the engine like any other, with its own id, and is removed after the trial. Its report arrives
+The container is an ordinary job of the engine with its own id, and is removed after the trial. Its report arrives
 over plain TCP on one port that is open only during the trial, and is accepted only with the trial's secret, which the
 engine passes to the container as standard input or as a mounted file.
 """
@@ -37,7 +37,7 @@ _REPORT_MAX_BYTES = 16 << 10
 #: Timeout for reading from one connection, which anybody may open.
 _READ_S = 2.0
 _CPU, _RAM_BYTES = 1.0, 128 * MB
-_LATER = "check again when there is room, or use --no-container"
+_LATER = "check again when a host is free, or use --no-container"
 
 
 def trial_id() -> str:
@@ -65,7 +65,7 @@ def listener(address: str, port_range: str) -> socket.socket:
 
 
 class Trial:
-    """One test container; `run` returns the findings, and leaves nothing behind."""
+    """One test container; `run` returns the findings, and removes the container."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Trial:
         self._starting = False
 
     def run(self, addresses: Sequence[str]) -> list[Found]:
-        """Lines of `heron cluster check`."""
+        """Run the test container; return lines for `heron cluster check`."""
         sockets: list[socket.socket] = []
         try:
             sockets += [listener(address, self._port_range) for address in addresses]
@@ -134,7 +134,7 @@ class Trial:
         return [(self._endpoint_host or address, port) for address, port in (one.getsockname() for one in sockets)]
 
     def _wait(self, sockets: list[socket.socket], deadline: float) -> dict[str, Any] | Found | None:
-        """The report, or the reason why it is missing; None if there is no report and no known reason."""
+        """The report, or the reason why it is missing; None if there is no report and the reason is unknown."""
         look_at, why, starting_until = 0.0, None, time.monotonic() + STARTING_S
         was_starting = False
         while time.monotonic() < (starting_until if self._starting else deadline):
@@ -154,7 +154,7 @@ class Trial:
         return why
 
     def _look(self) -> tuple[bool, Found | None]:
-        """Whether the container has ended without a report, and a finding from the engine's report about it."""
+        """Whether the container has ended or cannot start, and a finding from the engine's information about it."""
         for one in self._engine.list():
             if one.ended is not Ended.NO:
                 return True, ended(one.exit_code, one.words, one.host, self._engine.termination_report(one.engine_id))
@@ -192,17 +192,17 @@ def _too_late(tried: str) -> Found:
     return Found(
         "container",
         False,
-        f"it runs, but did not report within {TRIAL_S:g} s at {tried}",
+        f"it is running, but did not report within {TRIAL_S:g} s at {tried}",
         "set heron.security.network to a network that nodes and this host share, or open a port_range in the firewall",
     )
 
 
 def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
-    """The finding on a container that ended without a report (pure); `printed` is the end of its output, if known."""
+    """The finding on a container that ended without a report; `printed` is the end of its output, if known."""
     at = f" on {host}" if host else ""
     if code == trial_container.UNREACHED:
         fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"
-        return Found("container", False, f"it runs{at}, but reaches none of the addresses of this host", fix)
+        return Found("container", False, f"it is running{at}, but reaches no address of this host", fix)
     if code in (126, 127):
         return Found("container", False, f"heron.engine.python cannot be run{at}", "set heron.engine.python")
     last = printed.strip().splitlines()[-1:]
@@ -212,7 +212,7 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
 
 
 def judge(report: dict[str, Any], took_s: float, tried: str) -> list[Found]:
-    """The findings of a report (pure). The fields of a report come from another host, so each field is checked."""
+    """The findings of a report. The fields come from another host, so each field is checked."""
     host = str(report.get("host", "?"))[:100]
     found = [Found("container", True, f"ran on {host} and reported after {took_s:.1f} s to {tried}")]
     parts = report.get("python")

@@ -1,8 +1,8 @@
-"""The program in the test container of `heron cluster check`: it needs only a Python, and reports over TCP.
+"""The program in the test container of `heron cluster check`: it needs only Python, and reports over TCP.
 
 The program is sent as an argument of `python -c`, so that it also runs where heronpy is missing. Its standard input,
-or a mounted file, has the addresses to call, the secret, and the folders to examine. Exit code 3: no address could be
-reached.
+or a mounted file, contains the addresses to call, the secret, and the folders to examine. Exit code 3: no address could
+be reached.
 """
 
 import json
@@ -15,7 +15,7 @@ CONNECT_S = 3.0
 
 
 def looked_up(folders: dict[str, str]) -> dict[str, str]:
-    """Problems by folder: a folder is not shared with this host if its test file is missing or differs."""
+    """Map from folder to problem: the folder is not shared with this host if its test file is missing or differs."""
     wrong = {}
     for folder, nonce in folders.items():
         try:
@@ -28,7 +28,7 @@ def looked_up(folders: dict[str, str]) -> dict[str, str]:
 
 
 def home_problem(home: str) -> str:
-    """The reason why the host's folder cannot be used; folders created for the test are removed again."""
+    """Why the host's folder cannot be used; folders created for the test are removed again."""
     if not home:
         return ""
     missing, at = [], os.path.abspath(home)
@@ -72,7 +72,7 @@ def report(asked: dict[str, object]) -> dict[str, object]:
 
 
 def main() -> int:
-    """Call the addresses in turn, and send the report to the first that answers."""
+    """Call the addresses in turn, and send the report to the first address that answers."""
     mounted = os.environ.get("HERON_JOIN_TOKEN_FOLDER", "")
     with open(os.path.join(mounted, "join_token")) if mounted else sys.stdin as file:
         asked = json.loads(file.read())

@@ -1,9 +1,9 @@
 """The outcome of an update whose topology master ended before it answered.
 
-The plans in the state manager show the outcome. The packing plan has version v before an update, v+1 during it, and v+2
-at its end. At its end it has the new places or, after a rollback, the old ones. An intent is stored next to the plan
-during the update, and a master that takes over continues from it. An update without a stored intent never began. A
-request names the version that it replaces, so sending it again is safe.
+The plans in the state manager show the outcome. The packing plan has version v before an update, v+1 during the
+update, and v+2 after it. After the update, the plan has the new places or, after a rollback, the old ones. An intent is
+stored next to the plan during the update, and a master that takes over continues from the intent. An update without a
+stored intent never began. A request names the version that it replaces, so sending it again is safe.
 
 Settings have no version. Setting the same values again is safe, so such a request is always sent again.
 """
@@ -34,7 +34,7 @@ class Outcome(Enum):
 
 
 def moves(plan: plan_pb2.PackingPlan) -> dict[int, str]:
-    """The instance id of each task, which an update may change."""
+    """Map from task id to instance id; an update may change the instance id."""
     return {
         instance.task_id: instance_id(container.id, instance.component, instance.task_id)
         for container in plan.containers
@@ -48,7 +48,7 @@ def outcome_of(
     stored: plan_pb2.PackingPlan,
     intent: plan_pb2.UpdateIntent | None,
 ) -> Outcome:
-    """The state of the update from `old` to `new`, according to the stored plans."""
+    """The state of the update from `old` to `new`, as the stored plans show it."""
     if intent is not None:
         ours = moves(intent.new_packing_plan) == moves(new) and intent.old_packing_plan.version == old.version
         return Outcome.UNDER_WAY if ours else Outcome.OVERTAKEN
@@ -71,21 +71,21 @@ def ask(
     timeout_s: float,
     say: Callable[[str], None],
 ) -> control_pb2.UpdateReply | None:
-    """The answer to an update; None when a master that took over completed it without a request.
+    """The answer to an update; None if a master that took over has completed it without a request.
 
-    ClusterError when it was rolled back or overtaken, or when its end is not visible before the deadline.
+    Raises ClusterError if the update was rolled back or overtaken, or if its outcome is unknown at the deadline.
     """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
             return session.ask(name, request, max(deadline - time.monotonic(), 0.1))
         except LostReplyError as error:
-            say(f"{error}; looking for the outcome")
+            say(f"{error}; checking the outcome")
         except RpcError:
             # Either the update was refused, or it had begun and the stopping master could not report its outcome.
             if _look(session, name, old, request.packing_plan) is not Outcome.UNDER_WAY:
                 raise
-            say("the topology master stops; looking for the outcome")
+            say("the topology master is stopping; checking the outcome")
         if _outcome(session, name, old, request.packing_plan, deadline) is Outcome.DONE:
             return None
 
@@ -93,9 +93,9 @@ def ask(
 def configure(
     session: Session, name: str, request: control_pb2.RuntimeConfig, timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Change settings, if necessary through a master that takes over. DeadlineError without an answer in time.
+    """Change settings, if necessary through a master that takes over. Raises DeadlineError if no answer arrives.
 
-    NotThereError if the topology was removed, or replaced by another one of its name.
+    Raises NotThereError if the topology was removed, or replaced by another topology with the same name.
     """
     deadline, topology_id = time.monotonic() + timeout_s, session.find(name).topology_id
     while True:
@@ -103,7 +103,7 @@ def configure(
             session.ask(name, request, max(deadline - time.monotonic(), 0.1))
             return
         except LostReplyError as error:
-            say(f"{error}; asking again")
+            say(f"{error}; sending the request again")
         while not _answers(session, name):
             if time.monotonic() >= deadline:
                 raise DeadlineError(
@@ -114,15 +114,15 @@ def configure(
             time.sleep(LOOK_S)
         if session.find(name).topology_id != topology_id:
             raise NotThereError(
-                f"topology '{name}' was removed, and another one of that name was submitted; its settings were not"
-                " changed"
+                f"topology '{name}' was removed, and another topology with this name was submitted; its settings were"
+                " not changed"
             )
 
 
 def _outcome(
     session: Session, name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan, deadline: float
 ) -> Outcome:
-    """DONE, or NOT_BEGUN when a master can be asked again."""
+    """Returns DONE if the update is done, NOT_BEGUN if the request can be sent again."""
     while True:
         # Ask first: a master that answers has read its state, so it does not begin this update later.
         alive = _answers(session, name)

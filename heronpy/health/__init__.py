@@ -1,5 +1,5 @@
-"""Diagnoses slow topologies: figures of a time window, a diagnosis with its evidence, and its sentence. Pure.
+"""Diagnoses slow topologies: from the figures of a time window to findings with evidence, and their sentences. Pure.
 
 `signals` turns the answers of a topology master into figures, `diagnose` decides, `texts` writes the sentence.
-The package does no I/O, so a recorded history gives the same diagnosis again.
+The package does no I/O, so replaying a recorded history gives the same diagnosis.
 """

@@ -1,9 +1,9 @@
-"""The usual time of a tuple in each component: the median wall time of a day's healthy minutes. Pure.
+"""The usual time that a tuple takes in each component: the median wall time of a day's healthy minutes. Pure.
 
-A minute is healthy if the component caused no problem: it was not full, the spouts were not held, and none of its tasks
-ended. A dependency that is slower than usual is a problem that more tasks do not solve. Long waits
-in every healthy minute are usual, and more tasks help. The baseline keeps counts of minutes per hour and duration, so
-its memory is bounded by the number of components. A successor gets one median per component.
+A minute is healthy if the component caused no problem: it was not full, the spouts were not held back, and none of its
+tasks ended. If a dependency is slower than usual, more tasks do not help. If the component waits long in every healthy
+minute, the waits are usual, and more tasks help. The baseline counts minutes by hour and duration, so the number of
+components bounds its memory. A successor gets one median per component.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SLOWED = 3.0
 MINUTES_MIN, HOURS = 10, 24
 #: Durations are grouped in steps of this part of an octave: 19 %.
 _PARTS = 4
-#: A minute is not healthy if tasks are busy, or spouts are held, for a larger share than this.
+#: A minute is not healthy if tasks are busy, or spouts are held back, for a larger share than this.
 BUSY, HELD = 0.8, 0.2
 
 
 class Baseline:
-    """The usual time of a tuple in each component; see the module."""
+    """The usual time that a tuple takes in each component; see the module."""
 
     def __init__(self) -> None:
         #: By hour: minutes by component and duration.
@@ -34,7 +34,7 @@ class Baseline:
         self.usual_s: dict[str, float] = {}
 
     def add(self, number: int, rows: Mapping[str, Mapping[str, float | None]]) -> None:
-        """Add a minute: the series by component; "" is the topology."""
+        """Add a minute's series by component; "" is the topology."""
         if (rows.get("", {}).get("held") or 0.0) >= HELD:
             return
         for component, row in rows.items():
@@ -54,7 +54,7 @@ class Baseline:
             del self._hours[old]
 
     def kept(self) -> list[control_pb2.MinutesLedger.Usual]:
-        """The baseline for a successor: for each component the median, the minutes and the newest time."""
+        """The baseline for a successor: each component's median, number of minutes, and newest minute."""
         found: defaultdict[str, Counter[int]] = defaultdict(Counter)
         newest: dict[str, int] = {}
         for hour, counts in sorted(self._hours.items()):
@@ -72,7 +72,7 @@ class Baseline:
         ]
 
     def take_over(self, kept: Iterable[control_pb2.MinutesLedger.Usual]) -> None:
-        """Continue with a predecessor's baseline; invalid entries are left out."""
+        """Continue with a predecessor's baseline; invalid entries are ignored."""
         for one in kept:
             if one.component and isfinite(one.wall_s) and one.wall_s > 0 and 0 < one.minutes <= 60 * HOURS:
                 self._count(one.number, one.component, one.wall_s, one.minutes)

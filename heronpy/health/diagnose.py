@@ -32,7 +32,7 @@ LATE = 5.0
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
     """All findings, most urgent first; a single HEALTHY finding if there are no others.
 
-    `before` contains the previous findings, whose causes are repeated until they are gone. Until figures have settled
+    `before` contains the previous findings; a cause among them is repeated until it is gone. Until figures have settled
     after a change, rates and shares mix two configurations, so they are not judged.
     """
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
@@ -54,9 +54,7 @@ def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
 
 
 def _place(found: Sequence[Finding]) -> Callable[[Finding], int]:
-    """The position of a finding: causes come first, then their effects, findings about the machine, and findings that
-    need no action.
-    """
+    """A sort key: causes first, then effects, then findings about the machine, then findings that need no action."""
     held_up = any(one.verdict in STOPPED_BY for one in found)
 
     def place(finding: Finding) -> int:
@@ -75,7 +73,7 @@ def _young(signals: Signals) -> Iterator[Finding]:
 
 
 def _untriaged(signals: Signals) -> Iterator[Finding]:
-    """The finding that spouts are held, or tuples take far longer than usual, without a known cause."""
+    """The finding that, without a known cause, spouts are held back or tuples take far longer than usual."""
     latency = trends.latency(signals)
     late = latency is not None and latency.now_s >= max(signals.times.late_s, LATE * latency.usual_s)
     if late and (machines := list(pace.full_machines(signals))):
@@ -91,7 +89,7 @@ def _untriaged(signals: Signals) -> Iterator[Finding]:
 
 
 def _placed(finding: Finding, signals: Signals) -> Finding:
-    """The finding with the component and the host of its task."""
+    """The finding, completed with the component and host of its task."""
     task = next((one for one in signals.tasks if one.name == finding.task), None)
     return finding if task is None else replace(finding, component=task.component, host=task.host)
 
@@ -129,7 +127,7 @@ def _down(signals: Signals) -> Iterator[Finding]:
         return
     for component in signals.components:
         tasks = signals.of(component)
-        # A task that ends again and again is down between its restarts; the reason of its ends is more useful.
+        # A task that ends again and again is down between its restarts; the reason why it ends is more useful.
         down = [task.name for task in tasks if not task.up and not pace.ends_again(signals, task.name)]
         if down:
             # The cause of the topology's state is the same for all components.

@@ -1,4 +1,4 @@
-"""Tasks that use too much: memory, child processes, threads, descriptors, log lines; full disks. Pure."""
+"""Finds tasks with too much memory, child processes, threads, descriptors or log lines, and full disks. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEAR_LIMIT = 0.9
 
 
 def memory(signals: Signals) -> Iterator[Finding]:
-    """Tasks that ran out of memory, or will run out of it."""
+    """Tasks that ran out of memory, or soon will."""
     for name, (times, text) in signals.out_of_memory.items():
         figures: dict[str, float] = {"times": times}
         lasts_s, component = (
@@ -48,7 +48,7 @@ def memory(signals: Signals) -> Iterator[Finding]:
 
 
 def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
-    """The memory growth of a task in its current process, or before its last process ended."""
+    """The memory growth of a task before its last process ended or, without such growth, in its current process."""
     hot = signals.hot_spots.get(name)
     if hot is None:
         return None
@@ -56,18 +56,18 @@ def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
 
 
 def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The finding about a task whose memory grows towards a limit."""
+    """The task whose memory is growing towards a limit, with its figures."""
     tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
     return _soon_full(signals, tasks) or _full_within_the_hour(signals, component, tasks)
 
 
 def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The task that would reach its limit first at its growth of the last seconds.
+    """The task that would reach its memory limit first, if it kept growing as in the last seconds.
 
     The task must reach the limit within the time for which its growth has been steady. Growth that slows
-    down but still counts as steady can reach the limit, too. Example: memory approaches a final size
-    exponentially, and the growth in the last third of a time t is at least 0.75 of the growth in its first third. Such
-    memory will still grow by as much as in 2.3 t at its current rate.
+    down but still counts as steady can also reach the limit. Example: memory approaches a final size exponentially, and
+    grows in the last third of a time t by at least 0.75 of its growth in the first third. Such memory will still grow
+    by at least 2.3 t times its current rate.
     """
     found: list[tuple[float, TaskSignals, dict[str, float]]] = []
     for task in tasks:
@@ -89,7 +89,7 @@ def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals,
 def _full_within_the_hour(
     signals: Signals, component: str, tasks: list[TaskSignals]
 ) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The largest task, if the growth of the last minutes reaches its limit in time."""
+    """The largest task, if it would soon reach its memory limit at the rate of the last minutes."""
     growth = trends.memory_growth(signals, component)
     if not tasks or growth is None:
         return None
@@ -130,7 +130,7 @@ def full_disks(signals: Signals) -> Iterator[Finding]:
 
 
 def footprints(signals: Signals) -> Iterator[Finding]:
-    """Yield a finding for each component of which a task uses too much; the finding names the task that uses most."""
+    """Yield findings about components whose tasks use too much; each finding names the task that uses most."""
     for component in signals.components:
         tasks = signals.of(component)
         yield from _worst(tasks, Verdict.PROCESSES, lambda task: _processes(task, signals))
@@ -141,7 +141,7 @@ def footprints(signals: Signals) -> Iterator[Finding]:
 def _worst(
     tasks: list[TaskSignals], verdict: Verdict, of: Callable[[TaskSignals], dict[str, float]]
 ) -> Iterator[Finding]:
-    """A finding on the task with the largest first figure; `of` returns the figures of a task, or none."""
+    """A finding about the task with the largest first figure; `of` returns a task's figures, empty if it is fine."""
     found = [(figures, task) for task in tasks if (figures := of(task))]
     if found:
         figures, worst = max(found, key=lambda one: next(iter(one[0].values())))

@@ -1,4 +1,4 @@
-"""The signals of a topology over a time window, from the answers of its topology master. Pure."""
+"""Computes a topology's signals over a time window from the answers of its topology master. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2, topology_pb2
 from heronpy.views.load import LoadAnswer
 from heronpy.views.past import Event, Timeline, series_name
 
-#: A task was full if other tasks took its share for this part of the window, even if it is not full now.
+#: A task was full if other tasks took over its share for this part of the window, even if it is not full now.
 AVOIDED_MS_PER_S = 100.0
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
@@ -41,7 +41,7 @@ _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 
 
 def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float, times: Times = TIMES) -> float:
-    """The window to use, in seconds: it begins after the start of the topology and after the last settled change."""
+    """The window to use, in seconds; it begins after the topology's start and after the last settled change."""
     found = max(1.0, min(window_s, age_s))
     for event in events or ():
         age_s = now - event.at
@@ -64,10 +64,10 @@ def signals_of(
     hot_spots: Mapping[str, HotSpots] | None = None,
     load: LoadAnswer | None = None,
 ) -> Signals:
-    """The figures from one set of answers. `now` is wall time. `asked_s` is the requested window, and `age_s` the time
-    since the figures of the topology began.
+    """The figures from one set of answers. `now` is wall time. `asked_s` is the requested window, and `age_s` is the
+    time since the topology's first figures.
 
-    Ends of processes count for `TIMES.window_s`. Without events (None), ends and changes are unknown.
+    Ends of processes count for `TIMES.window_s`. If `events` is None, ends and changes are unknown.
     """
     topology = status.plan.topology
     spouts = {spout.comp.name for spout in topology.spouts}
@@ -126,7 +126,7 @@ def signals_of(
     last = next((task.component for task in reversed(found.tasks) if task.name in paces), "")
     for one in found.of(last):
         one.pace = paces.get(one.name)
-    # A full task that senders avoid has room at times.
+    # A full task that senders avoid has free space at times.
     avoiding = _by_task(metrics, "__time_spent_avoiding_by_compid", found.window_s)
     found.avoided += [name for name, ms in avoiding.items() if ms > AVOIDED_MS_PER_S and name not in found.avoided]
     holding = _by_task(metrics, "__time_spent_back_pressure_by_compid", found.window_s)
@@ -160,7 +160,7 @@ def signals_of(
 
 
 def history_of(timeline: Timeline) -> History:
-    """The series of an answer; a series with a wrong length is left out."""
+    """The series of an answer, without series of a wrong length."""
     found: History = {}
     for series in timeline.series:
         if len(series.values) == len(timeline.times):
@@ -208,9 +208,9 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
 
 
 def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy: float | None) -> float | None:
-    """Seconds to process the queue: the longer of the times by its bytes and by its tuples.
+    """Seconds until the queue is processed, judged by its bytes or by its tuples, whichever takes longer.
 
-    Bytes include frames that wait at the stream manager. Tuples matter for a large frame, which is received once and
+    Bytes include frames that wait at the stream manager. Tuples matter for a large frame, which is received once but
     keeps a task busy for minutes. The rates are scaled by the busy share, because one tuple a minute is not a backlog.
     """
     found = [task.in_queue_bytes / received] if received else []
@@ -221,7 +221,7 @@ def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy:
 def _arrivals(
     topology: topology_pb2.Topology, metrics: control_pb2.MetricsReply, component_of: Mapping[str, str], over_s: float
 ) -> dict[str, float]:
-    """Tuples per second for each bolt, from emits on its input streams, which count once per receiving component."""
+    """Tuples per second for each bolt: the emits on its input streams, counted once per receiving component."""
     inputs = {
         bolt.comp.name: {(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in topology.bolts
     }
@@ -249,7 +249,7 @@ def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dic
 
 
 def _shares(values: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
-    """Shares of time: busy, blocked, and the part of blocked at the limit of pending tuples."""
+    """Shares of time: busy, blocked, and blocked by the limit of pending tuples."""
     times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
     whole = sum(time for time in times if time is not None)
     if times[0] is not None and times[1] is not None and times[2] is not None:
@@ -328,7 +328,7 @@ def _add_footprints(found: Signals, status: control_pb2.StatusReply) -> None:
 def _counted(
     found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]
 ) -> defaultdict[str, float]:
-    """CPU seconds per second of each host, as reported by tasks and stream managers."""
+    """CPU seconds per second on each host, as reported by tasks and stream managers."""
     own: defaultdict[str, float] = defaultdict(float)
     for task in found.tasks:
         own[task.host] += task.cpu or 0.0
@@ -352,7 +352,7 @@ def _settles_s(event: Event, times: Times) -> float:
 
 
 def _add_events(found: Signals, events: Iterable[Event], now: float, executors: Mapping[str, str]) -> None:
-    """Add events; `executors` names the process whose log has the end of a container."""
+    """Add events; `executors` names the process whose log shows why a container ended."""
     last_s = None
     for event in events:
         age_s = max(0.0, now - event.at)
@@ -374,7 +374,7 @@ def _add_events(found: Signals, events: Iterable[Event], now: float, executors: 
 
 
 def _add_end(ends: dict[str, tuple[int, str]], name: str, event: Event) -> None:
-    """Count the exits of a process for any reason; the newest exit is quoted."""
+    """Count a process's exits, whatever the reason; the newest exit is quoted."""
     times, _ = ends.get(name, (0, ""))
     ends[name] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
 

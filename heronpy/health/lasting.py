@@ -1,7 +1,7 @@
 """Repeats a found cause until it is gone. Pure.
 
-While a slow task holds the spouts, its siblings get no tuples, so it cannot be compared with them. Figures that are no
-longer conclusive do not show that a cause is gone.
+While a slow task holds back the spouts, its siblings get no tuples, so it cannot be compared with them. Figures that
+are no longer conclusive do not show that a cause is gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BUSY_GONE, SLOW_GONE, SKEWED_GONE, WAITS_GONE, SLOWED_GONE = 0.6, 0.75, 1.2, 0.6
 
 
 def kept(found: Sequence[Finding], before: Sequence[Finding], signals: Signals) -> list[Finding]:
-    """The findings; a cause in `before` that is not gone replaces other findings of the same component."""
+    """The findings; a cause in `before` that is not gone replaces other findings about the same component."""
     result = list(found)
     for old in before:
         # All tasks of a host are found to be slow by comparison, so a single task that was found first is not the

@@ -1,7 +1,7 @@
 """Finds the component that limits the rate of the spouts, and the first fitting cause for each full component. Pure.
 
-Thresholds follow the practice of Turbine (Mei et al., ICDE 2020), whose scaler distinguishes problems that more tasks
-solve from problems that they do not solve: skew, a slow task, a dependency.
+Thresholds follow the practice of Turbine (Mei et al., ICDE 2020), whose scaler separates problems that more tasks
+solve from those that more tasks do not solve: skew, a slow task, a dependency.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heronpy.views.findings import Finding, Verdict
 
 #: Busy shares: a bolt above the first two limits the rate, and a bolt below the third does not.
 SATURATED, BUSY, IDLE = sizing.SATURATED, sizing.BUSY, 0.6
-#: Spouts count as held if they are held for this share of the window.
+#: Spouts count as held back if they are held back for this share of the window.
 HELD = 0.2
 SKEWED = 1.5
 SLOW = 0.5
@@ -43,7 +43,7 @@ SAMPLES_MIN, KEYED_MIN, SAMPLES_SHARE = 5, 20, 0.3
 
 
 def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
-    """The finding with the line of code that most samples of its task show."""
+    """The finding, completed with the line of code that most samples of its task show."""
     hot = signals.hot_spots.get(finding.task) if finding is not None else None
     if finding is None or hot is None or hot.samples < SAMPLES_MIN or hot.at_line < SAMPLES_SHARE:
         return finding
@@ -51,7 +51,7 @@ def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
-    """The finding with the most frequent key of its task."""
+    """The finding, completed with the most frequent key of its task."""
     hot = signals.hot_spots.get(finding.task) if finding is not None else None
     if finding is None or hot is None or hot.keyed < KEYED_MIN or hot.of_key < SAMPLES_SHARE:
         return finding
@@ -59,13 +59,13 @@ def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def with_time(finding: Finding, signals: Signals) -> Finding:
-    """The finding with the duration for which its component has been full."""
+    """The finding, completed with the time for which its component has been full."""
     lasts_s = trends.lasts_s(signals, finding.component, BUSY, HELD)
     return replace(finding, figures={**finding.figures, "for_s": lasts_s}) if lasts_s else finding
 
 
 def measured_bolts(signals: Signals) -> list[TaskSignals]:
-    """Bolts that report how busy they are. Spouts are left out: a spout is busy when nothing else limits the rate."""
+    """Tasks of bolts that report how busy they are; a spout's busy time is high whenever nothing limits the rate."""
     return [task for task in signals.tasks if not task.is_spout and task.busy is not None]
 
 
@@ -89,7 +89,7 @@ def has_no_cpu_left(host: HostSignals) -> bool:
 def waits_for_acks(signals: Signals) -> list[TaskSignals]:
     """Spouts at their limit of pending tuples; empty unless they are at least half of the spouts with input.
 
-    Sinks that ack whole batches empty `pending` at each ack, so its value at one moment is not enough.
+    Sinks that ack whole batches empty `pending` at each ack, so its momentary value is not enough.
     """
     most = signals.max_pending
     spouts = [task for task in signals.tasks if task.is_spout and task.up and not task.ended]
@@ -102,7 +102,7 @@ def waits_for_acks(signals: Signals) -> list[TaskSignals]:
 
 
 def _behind(signals: Signals) -> list[TaskSignals]:
-    """The bolts whose queues take long to process, and will not be empty soon."""
+    """The bolts whose queues take a long time to process, and will not be empty soon."""
     found = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= signals.times.behind_s]
     return [task for task in found if drains_s(signals, task.component) is None]
 
@@ -113,7 +113,7 @@ def drains_s(signals: Signals, component: str) -> float | None:
 
 
 def held_share(signals: Signals) -> float:
-    """The share of the window in which spouts were held; 0 if they are free since the input of a spout has ended."""
+    """The share of the window in which spouts were held back; 0 if none is now, and the input of one has ended."""
     over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
     return 0.0 if over else signals.held
 
@@ -130,7 +130,7 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
         return
     culprits = {*signals.culprits, *signals.avoided, *(task.name for task in _behind(signals))}
     if held_share(signals) >= HELD:
-        # A task that repeatedly holds the spouts for a short time may not hold them now.
+        # A task that repeatedly holds back the spouts for a short time may not do so now.
         culprits |= {*signals.held_by}
     unexplained: list[list[TaskSignals]] = []
     for component in signals.components:
@@ -166,8 +166,8 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
 
 
 def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Finding]:
-    """A finding that replaces "too few tasks", because more tasks do not help without free CPU. It names the busiest
-    tasks of `full`.
+    """For each machine without free CPU, a finding that replaces "too few tasks", because more tasks would not help. It
+    names the busiest task of `full` on the machine.
     """
     for host in signals.hosts:
         if has_no_cpu_left(host):
@@ -183,7 +183,7 @@ def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterato
 
 
 def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
-    """The finding that all tasks of one machine, at least two, are slower than the tasks of other machines."""
+    """The finding that all tasks on one machine, at least two, are slower than the tasks on other machines."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for task in tasks:
         if task.host and (rate := task.per_busy_s) is not None:
@@ -201,7 +201,7 @@ def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
 
 
 def _waits(task: TaskSignals, starved: bool) -> bool:
-    """Whether most of the task's busy time is neither computing nor waiting for a CPU."""
+    """Whether the task spends most of its busy time neither computing nor waiting for a CPU."""
     if task.cpu is None:
         return False
     if task.cpu_wait is None:
@@ -218,7 +218,7 @@ def _is_served(task: TaskSignals) -> bool:
 
 
 def _computes(task: TaskSignals) -> bool:
-    """Whether the task is busy, and uses all the CPU that it gets."""
+    """Whether the task is busy, and mostly computes whenever it has a CPU."""
     if busy_share(task) < IDLE or task.cpu is None:
         return False
     if task.cpu_wait is None:
@@ -227,8 +227,8 @@ def _computes(task: TaskSignals) -> bool:
 
 
 def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """The finding that the dependency of a bolt is slower than usual, or does not answer. Code that always waits has
-    too few tasks instead.
+    """The finding that a bolt's dependency is slower than usual, or does not answer. A bolt that always waits
+    has too few tasks instead.
 
     Until the usual figures are known, the finding proposes one more task, which distinguishes the two cases.
     """
@@ -264,8 +264,8 @@ def _may_be_uneven(component: str, signals: Signals) -> bool:
 
 
 def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
-    """The finding that one task gets far more tuples. Shares are of sent tuples, because a slow task makes the executed
-    tuples uneven.
+    """The finding that one task gets far more tuples than the others. The shares are those of sent tuples, because a
+    slow task makes the executed tuples uneven.
     """
     if len(tasks) < 2 or not _may_be_uneven(tasks[0].component, signals):
         return None
@@ -284,10 +284,10 @@ def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 
 
 def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
-    """The finding that a task does less than half as much per busy second as the others, and is busy or holds
-    others up.
+    """The finding that a task does less than half as much per busy second as the others, and is busy or delays the
+    others.
 
-    In the first minute the mean busy share still includes the start, although the queue is full already.
+    In the first minute the mean busy share still includes the start, although the queue is already full.
     """
     rates = [(rate, task) for task in map(_of_late, tasks) if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
@@ -303,7 +303,7 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
 
 
 def _with_others(finding: Finding, tasks: list[TaskSignals], signals: Signals) -> Finding:
-    """If other tasks take over tuples of a slow task, add their number, and whether the spouts wait nevertheless."""
+    """If other tasks take over a slow task's tuples, add how many tasks do so, and whether the spouts still wait."""
     discards = finding.component in signals.dropped or finding.component in signals.dropping
     if finding.verdict is not Verdict.SLOW_TASK or finding.task not in signals.avoided or discards:
         return finding
@@ -316,7 +316,7 @@ def _with_others(finding: Finding, tasks: list[TaskSignals], signals: Signals) -
 
 
 def _of_late(task: TaskSignals) -> TaskSignals:
-    """The task with its latest figures, if it has just become slow and they are far below those of the window."""
+    """The task, with its latest figures if it has just become far slower than in the window."""
     working = task.working or task.busy
     if not task.pace or not working or task.pace >= LATELY * task.executed / working:
         return task
@@ -324,9 +324,9 @@ def _of_late(task: TaskSignals) -> TaskSignals:
 
 
 def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """The finding that one task is full while its siblings, which are sent equally many tuples, wait for tuples.
+    """The finding that one task is full while its siblings, which get as many tuples, wait for tuples.
 
-    If this task holds the spouts all the time, its siblings do nothing, and their rate is unknown.
+    If this task holds back the spouts all the time, its siblings do nothing, and their rate is unknown.
     """
     worst = max(map(_of_late, tasks), key=busy_share)
     others = [busy_share(task) for task in tasks if task.name != worst.name]
@@ -378,6 +378,6 @@ def _limit(signals: Signals) -> Iterator[Finding]:
 
 
 def batches_waiting(signals: Signals) -> int:
-    """The number of waiting Spark batches: now, or the mean of the last minute if none waits."""
+    """The number of waiting Spark batches; if none is waiting, the mean over the last minute."""
     last = next(iter(signals.minutes("", "spark_waiting")[-1:]), None)
     return int(signals.spark_waiting) or round(last or 0.0)

@@ -1,7 +1,7 @@
 """Signals as JSON, for a file of evidence. Pure.
 
 A history is a file of JSON lines; each line with "signals" is one measurement, in order, and all other lines are
-evidence for people. `tests/support/histories.py` reads it.
+evidence for human readers. `tests/support/histories.py` reads it.
 """
 
 from __future__ import annotations

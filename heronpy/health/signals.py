@@ -80,7 +80,7 @@ class TaskSignals(Struct):
 
     @property
     def per_served_s(self) -> float | None:
-        """Tuples executed per busy second in which the task got a CPU, for comparison with other tasks."""
+        """Tuples executed per busy second in which the task had a CPU, for comparison with other tasks."""
         working = self.working if self.working is not None else self.busy
         if self.per_busy_s is None or working is None or self.cpu_wait is None:
             return self.per_busy_s
@@ -103,7 +103,7 @@ class HostSignals(Struct):
 
 
 class HotSpots(Struct):
-    """The hot code line of a task, sampled each second, and its most frequent key, with their shares of the samples. ""
+    """A task's hottest code line, sampled each second, and most frequent key, with their shares of the samples. ""
     means unknown.
     """
 
@@ -126,19 +126,19 @@ class HotSpots(Struct):
     memory_before: list[tuple[float, float]] = field(default_factory=list)
 
     def has_raised(self, words: str) -> bool:
-        """Whether a process with this last message ended because of its exception, and was not killed."""
+        """Whether a process with this last message was ended by its own exception, not by a kill."""
         return not self.alike or _type_of(words) == _type_of(self.alike)
 
     def in_common(self, words: str) -> str:
-        """The common text of most of the task's exceptions, if this last message is one of several; otherwise "".
+        """The text that most of the task's exceptions share, if the last message is one of several; otherwise "".
 
-        The last message names one tuple; the common text is closer to the cause.
+        The last message names one tuple; the shared text is closer to the cause.
         """
         return self.alike if self.has_raised(words) and self.alike_times and self.raised_times > 1 else ""
 
 
 def _type_of(exception: str) -> str:
-    """The type in the text of an exception, such as `ValueError` in `ValueError: no number`."""
+    """The type of an exception with this text, such as `ValueError` for `ValueError: no number`."""
     return exception.partition(":")[0]
 
 
@@ -157,14 +157,14 @@ class Signals(Struct):
     cause: str
     window_s: float
     tasks: list[TaskSignals] = field(default_factory=list)
-    #: Share of the window in which spouts were held, and the tasks or links that hold them now.
+    #: Share of the window in which spouts were held back, and the tasks or links that hold them back now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
-    #: Tasks or links that held spouts for a part of the window.
+    #: Tasks or links that held back spouts for a part of the window.
     held_by: list[str] = field(default_factory=list)
     #: Full tasks that senders avoid, or whose tuples are discarded.
     avoided: list[str] = field(default_factory=list)
-    #: Share of the last seconds in which spouts were held.
+    #: Share of the last seconds in which spouts were held back.
     held_now: float | None = None
     #: By spout: seconds since its last emit. Spouts that were never seen to emit are missing.
     still_s: dict[str, float] = field(default_factory=dict)
@@ -183,9 +183,9 @@ class Signals(Struct):
     events_known: bool = True
     #: Requests that the topology master did not answer in time.
     unanswered: list[str] = field(default_factory=list)
-    #: External conditions that processes wait for, such as room on a disk; one sentence each.
+    #: External conditions that processes wait for, such as free disk space; one sentence each.
     outages: list[str] = field(default_factory=list)
-    #: Recently ended processes, out of memory and otherwise: name to (times, text).
+    #: Recently ended processes, out of memory and otherwise: map from name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: Seconds between two ends for lack of memory, for processes with several.
@@ -253,9 +253,9 @@ class Signals(Struct):
         return [task for task in self.tasks if task.component == component]
 
     def gets(self, component: str) -> dict[str, float] | None:
-        """Tuples per second that were sent to each task of a component; None if too few for a comparison of the tasks.
+        """Tuples per second sent to each task of a component; None if there are too few to compare the tasks.
 
-        If the stream managers are of an earlier release and do not report sent tuples, the executed tuples are used.
+        If stream managers of an earlier release do not report sent tuples, executed tuples are used.
         """
         tasks = self.of(component)
         told = all(task.sent is not None for task in tasks)

@@ -20,9 +20,9 @@ BUSY, SATURATED = 0.8, 0.9
 
 
 def needed(arrival: float, per_task: float, backlog: float = 0.0, drain_s: float = inf, pause_s: float = 0.0) -> int:
-    """The number of tasks that keep up with the arrivals per second, and process a backlog at the same time.
+    """The number of tasks that keep up with the arrivals per second while they process a backlog.
 
-    `per_task` is the rate of one task, and `pause_s` the pause in which nothing is processed because tasks are added.
+    `per_task` is the rate of one task. Adding tasks causes a pause of `pause_s`, in which nothing is processed.
     """
     return max(1, ceil((arrival + (backlog + arrival * pause_s) / drain_s) / (per_task * AIM)))
 
@@ -34,8 +34,8 @@ def too_few(tasks: Sequence[TaskSignals], signals: Signals) -> dict[str, float] 
     if not rates or least < BUSY:
         return None
     now = sum(task.executed for task in tasks)
-    # Extrapolate the rate from the time in which the spouts were not held to the whole window. Before the spouts are
-    # held, more tuples arrive than are processed.
+    # Extrapolate the rate from the time in which the spouts were not held back to the whole window. Before the spouts
+    # are held back, more tuples arrive than are processed.
     arrival = max(now, signals.arrivals.get(tasks[0].component, 0.0)) / max(1 - signals.held, trends.FREE_LEAST)
     figures = {"tasks": float(len(tasks)), "arrival": arrival, "rate": now, "busy": least}
     usual = trends.usual_demand(signals)
@@ -66,14 +66,12 @@ def spouts_too_few(component: str, signals: Signals) -> dict[str, float] | None:
 
 
 def spare_minutes(signals: Signals) -> int:
-    """Number of minutes for which fewer tasks must have been enough."""
+    """Number of minutes for which fewer tasks must have sufficed before the component is reduced."""
     return max(1, ceil(signals.times.spare_s / 60))
 
 
 def spare(signals: Signals, component: str) -> dict[str, float] | None:
-    """The figures of a component for which fewer tasks have sufficed for a long time, if the difference is worth a
-    change.
-    """
+    """The figures of a component that has long needed fewer tasks, if the difference is worth a change."""
     minutes = spare_minutes(signals)
     busy, tasks = (signals.minutes(component, series)[-minutes:] for series in ("busy", "tasks"))
     known = [(share, number) for share, number in zip(busy, tasks, strict=False) if share is not None and number]

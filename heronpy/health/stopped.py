@@ -1,4 +1,4 @@
-"""Spouts that have emitted before and now emit nothing, and the reason. Pure."""
+"""Finds spouts that have stopped emitting, and the reason. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2
 from heronpy.views.findings import Finding, Verdict
 
-#: A held spout has stopped if it would have emitted this number of tuples.
+#: A spout that is held back has stopped if it would have emitted this number of tuples.
 MISSED = 30.0
 #: A free spout has stopped if it had emitted in each of at least this number of minutes before.
 USUAL_MIN = 10
@@ -24,7 +24,7 @@ STOPPED_BY = frozenset(
 
 
 def stopped(signals: Signals) -> Iterator[Finding]:
-    """A finding for each spout that has stopped, although its input has not ended and it was not paused."""
+    """A finding for each spout that emits nothing, although its input has not ended and it was not paused."""
     if signals.lifecycle not in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED):
         return
     for component, still_s in signals.still_s.items():
@@ -48,7 +48,7 @@ def stopped(signals: Signals) -> Iterator[Finding]:
 
 
 def _held(signals: Signals, tasks: list[TaskSignals]) -> tuple[dict[str, float], tuple[str, ...]] | None:
-    """Why a spout does not emit: figures that identify the reason, and names; None for an unknown reason."""
+    """Why a spout does not emit, as figures that identify the reason and as names; None if the reason is unknown."""
     if all(task.silent_s > signals.times.hung_s for task in tasks):
         return {"hung": 1}, ()
     if signals.culprits or (signals.held_now or 0.0) >= HELD_NOW:
@@ -73,7 +73,7 @@ def unacked(signals: Signals) -> tuple[str, ...]:
 
 
 def _minutes_before(signals: Signals, component: str, still_s: float) -> list[float]:
-    """Tuples per second of the known minutes before the component stopped."""
+    """Tuples per second in the known minutes before the component stopped."""
     minutes = signals.minutes(component, "emitted")
     since = max(0, ceil((still_s - signals.history_age_s) / 60))
     return [value for value in minutes[: len(minutes) - since] if value is not None]
@@ -90,6 +90,6 @@ def _before(signals: Signals, component: str, still_s: float) -> float | None:
 
 
 def _is_unusual(signals: Signals, component: str, still_s: float) -> bool:
-    """Whether the component had always emitted. A spout that reads its source only occasionally is often idle."""
+    """Whether the component emitted in every minute until it stopped. A spout that seldom reads is often idle."""
     known = _minutes_before(signals, component, still_s)
     return still_s >= signals.times.quiet_s and len(known) >= USUAL_MIN and all(known)

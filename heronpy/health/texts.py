@@ -41,7 +41,7 @@ def _healthy(f: Finding, topology: str) -> str:
     rate = "" if "backlog" in n and not n["arrival"] else f"{_rate(n['arrival'])}, "
     units = f"{_of_units(n)}, " if "backlog" in n else ""
     ended = f"; the input of {listed(f.names)} has ended" if f.names else ""
-    return f"{topology} is healthy: {rate}{units}spouts held {_percent(n['held'])} of the time{busiest}{ended}"
+    return f"{topology} is healthy: {rate}{units}spouts held back {_percent(n['held'])} of the time{busiest}{ended}"
 
 
 def _of_units(n: Mapping[str, float]) -> str:
@@ -67,7 +67,7 @@ def _catching_up(f: Finding, topology: str) -> str:
 def _changing(f: Finding, topology: str) -> str:
     if f.names:
         if f.names[0] == "finishing":
-            return f"the input of {topology} has ended, and the remaining tuples are processed{_quoted(f)}"
+            return f"the input of {topology} has ended, and the remaining tuples are being processed{_quoted(f)}"
         return f"{topology} is {f.names[0]}" + _quoted(f)
     if "young_s" in f.figures:
         left = format_duration(max(1, round(f.figures["young_s"])))
@@ -88,7 +88,7 @@ def _down(f: Finding, topology: str) -> str:
 
 
 def _quoted(f: Finding) -> str:
-    """The last message. It may contain users' values, and is missing for readers without the permission to see them."""
+    """The last message. It may contain users' values, and is omitted for readers who are not permitted to see them."""
     return f": {f.quote}" if f.quote else ""
 
 
@@ -146,7 +146,7 @@ def _keep_less(f: Finding, where: str) -> str:
 
 
 def _in_line(f: Finding) -> str:
-    """The code line of the task, from one sample per second."""
+    """The code line in which the task spends most time, from one sample per second."""
     return f"; {_percent(f.figures['at_line'])} of the time in {f.quote}" if "at_line" in f.figures else ""
 
 
@@ -219,7 +219,7 @@ def _go_back(f: Finding, where: str) -> str:
 
 
 def _takes_spark(f: Finding) -> bool:
-    """Whether Spark takes most of the CPU of the topology."""
+    """Whether Spark uses most of the topology's CPU."""
     return 2 * f.figures.get("spark", 0.0) >= f.figures["own"] > 0
 
 
@@ -242,8 +242,8 @@ def _spark(f: Finding, topology: str) -> str:
     if "raised" in n:
         return (
             f"the function of a Spark sink raises exceptions: {n['raised']:,.0f} times in the last"
-            f" {format_duration(round(n['window_s']))}; of its batches {n['failed']:,.0f} failed permanently and"
-            f" {n['committed']:,.0f} were committed"
+            f" {format_duration(round(n['window_s']))}; of the sink's batches, {n['failed']:,.0f} failed permanently"
+            f" and {n['committed']:,.0f} were committed"
         )
     if "batch_s" not in n:
         takes = f"no batch was completed in the last {format_duration(round(n['window_s']))}"
@@ -274,12 +274,12 @@ def _slow_task(f: Finding, topology: str) -> str:
 
 
 def _taken_over(f: Finding) -> str:
-    """The cost of a slow task whose tuples the other tasks take over."""
+    """The effect of a slow task if other tasks take over its tuples."""
     n = f.figures
     if "take_over" not in n:
         return ""
     waits = ", but are full as well" if "all_full" in n else ", so no spout waits for it" if "no_wait" in n else ""
-    says = f"; they take its share{waits}"
+    says = f"; they take over its share{waits}"
     if "usual" not in n:
         return says
     others = n["take_over"] * n["usual"]
@@ -294,8 +294,8 @@ def _too_few(f: Finding, topology: str) -> str:
     if "behind_s" in n:
         behind, within = format_duration(round(n["behind_s"])), format_duration(n["drain_s"])
         return (
-            f"{f.component} needs more tasks: at their rate, the backlog at its source takes {behind}, more than"
-            f" {within}; its {counted(tasks, 'task')} {'is' if tasks == 1 else 'are'} {full}"
+            f"{f.component} needs more tasks: at the current rate, the backlog at its source takes {behind}, more"
+            f" than {within}; its {counted(tasks, 'task')} {'is' if tasks == 1 else 'are'} {full}"
         )
     told = (
         f"; the required number of tasks will be known in {format_duration(round(n['known_in_s']))}"
@@ -423,11 +423,11 @@ def _untriaged(f: Finding, topology: str) -> str:
     if "p99_s" in n:
         late = f"p99 {format_duration(n['p99_s'])} (usually {format_duration(n['usual_s'])})"
     if f.component:
-        held = f", spouts are held {_percent(n['held'])} of the time" if n["held"] else ""
+        held = f", spouts are held back {_percent(n['held'])} of the time" if n["held"] else ""
         end = f"the full ack at {f.component}" if "acked" in n else f.component
         return f"{topology} is slower than usual: from emit to {end}, {late}{held}; cause unknown"
     by = f" by {listed(f.names)}" if f.names else ""
-    return f"spouts are held {_percent(n['held'])} of the time{by}{f', {late}' if late else ''}; cause unknown"
+    return f"spouts are held back {_percent(n['held'])} of the time{by}{f', {late}' if late else ''}; cause unknown"
 
 
 _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {

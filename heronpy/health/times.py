@@ -37,7 +37,7 @@ class Times:
     seen_s: float = 30.0  # minimum time that a memory trail must cover
 
     def of_day(self, day_s: float) -> Times:
-        """The constants for a day of another length; windows stay long enough to be useful."""
+        """The constants, scaled to a day of another length, but not below their minimum."""
         part = day_s / DAY_S
         return replace(self, **{name: max(least, getattr(self, name) * part) for name, least in _LEAST.items()})
 

@@ -1,6 +1,6 @@
 """Evaluates the minutes of the last hour, beyond the window of a diagnosis. Pure.
 
-Unknown minutes are ignored; with too few known minutes there is no result.
+Unknown minutes are ignored; if too few minutes are known, there is no result.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def shift(signals: Signals, component: str) -> Shift | None:
 
 
 def _updated_in(signals: Signals, minutes: int) -> int:
-    """Index of the minute of the last update; negative if it was earlier."""
+    """Index of the minute of the last update; negative if the update was before the first minute."""
     passed_s = (signals.updated_s or 0.0) - signals.history_age_s
     return minutes - 1 - int(max(0.0, passed_s) // 60)
 
 
 class Before(Struct, frozen=True):
-    """The state before an update: the plans, and earlier task counts of components whose counts changed."""
+    """The state before an update: the plan versions, and the old task counts of components whose counts changed."""
 
     plan: int
     plan_now: int
@@ -89,7 +89,7 @@ def before_update(signals: Signals) -> Before | None:
 class Latency(Struct, frozen=True):
     """Recent and usual 99th percentile of the time from emit to the sink `component`, in seconds.
 
-    With `acked`, the time from emit to the full ack at the spout `component`.
+    If `acked`, the time runs to the full ack at the spout `component` instead.
     """
 
     component: str
@@ -112,8 +112,8 @@ def latency(signals: Signals) -> Latency | None:
 
 
 def usual_demand(signals: Signals) -> float | None:
-    """The emit rate of free spouts in most of the last minutes, as a share of their rate in the window; at most 1. None
-    while too little is known.
+    """The median emit rate of the last minutes as a share of the rate in the window, at most 1; both as if the spouts
+    had not been held back. None while too little is known.
     """
     spouts = {task.component for task in signals.tasks if task.is_spout}
     emitted = [signals.minutes(spout, "emitted")[-TREND_MIN:] for spout in spouts]
@@ -139,15 +139,15 @@ def _per_busy_s(signals: Signals, component: str) -> list[float | None]:
 
 
 def memory_p95(signals: Signals, component: str) -> float | None:
-    """95th percentile of the largest resident memory of a task over the last minutes, bytes."""
+    """95th percentile, over the last minutes, of the resident memory of a component's largest task, in bytes."""
     known = sorted(value for value in signals.minutes(component, "largest_bytes")[-MEMORY_MIN:] if value is not None)
     return known[ceil(0.95 * len(known)) - 1] if len(known) >= SIDE_MIN else None
 
 
 class Growth(Struct, frozen=True):
-    """Memory growth: bytes per second, and its duration in seconds.
+    """Memory growth: bytes per second, and the seconds for which it was observed.
 
-    `most` is the remaining growth in bytes if it continues to slow down as now; inf if it does not slow down.
+    `most` is the remaining growth in bytes if the growth keeps slowing down; inf if it does not slow down.
     """
 
     per_s: float
@@ -156,9 +156,10 @@ class Growth(Struct, frozen=True):
 
 
 def memory_growth(signals: Signals, component: str) -> Growth | None:
-    """How the largest memory of a task grows; None unless it grew in each of the last minutes.
+    """The growth of the memory of the largest task; None unless this memory grew in each of the last minutes.
 
-    The slower half counts. The growth of a cache or state slows down and ends; that of a leak does not.
+    The slower half of these minutes counts, because the growth of a cache or of state slows down and ends, but the
+    growth of a leak does not.
     """
     known = _known(signals.minutes(component, "largest_bytes"))
     grown = [later - earlier for earlier, later in pairwise(known)]
@@ -174,10 +175,10 @@ def memory_growth(signals: Signals, component: str) -> Growth | None:
 
 
 def steady_growth(trail: Sequence[tuple[float, float]]) -> Growth | None:
-    """How the memory of one process grows; None unless it has grown steadily for half a minute, up to the last point.
+    """The memory growth of one process; None unless it has been steady for half a minute, up to the last point.
 
-    Steadily means: each third of that time has its share of the growth, the last third no less than the first, and no
-    memory is freed. The growth of a cache or a warm-up slows down, and a garbage collector frees memory.
+    Growth is steady if each third of the time has its share of the growth, the last third no less than the first, and
+    no memory is freed. The growth of a cache or a warm-up slows down, and a garbage collector frees memory.
     """
     known = [(-age_s, size) for age_s, size in trail]
     known = [point for point in known if point[0] >= known[0][0] + TIMES.warm_s]
@@ -204,7 +205,7 @@ def _is_steady(points: Sequence[tuple[float, float]], per_s: float) -> bool:
 
 
 def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float:
-    """Seconds, up to the last full minute, for which tasks have been this busy or spouts held this much."""
+    """Seconds, up to the last full minute, for which tasks have been this busy or spouts held back this much."""
     shares, holds = signals.minutes(component, "busy")[::-1], signals.minutes("", "held")[::-1]
     found = 0
     for number in range(max(len(shares), len(holds))):
@@ -229,7 +230,7 @@ def empties_s(signals: Signals, component: str) -> float | None:
 
 
 def spark_comes_s(signals: Signals) -> float | None:
-    """Seconds between two new Spark batches; None unless more batches wait than some minutes ago."""
+    """Seconds between two new Spark batches; None unless more batches are waiting than some minutes ago."""
     waiting = _known(signals.minutes("", "spark_waiting"))
     done = _known(signals.minutes("", "spark_done"))
     if len(waiting) < SIDE_MIN or len(done) < SIDE_MIN:
@@ -239,7 +240,7 @@ def spark_comes_s(signals: Signals) -> float | None:
 
 
 def _known(minutes: Minutes) -> list[float]:
-    """The last minutes without a gap."""
+    """The known minutes after the last gap."""
     found: list[float] = []
     for value in reversed(minutes[-TREND_MIN:]):
         if value is None:

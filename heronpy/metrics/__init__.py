@@ -1,1 +1,1 @@
-"""Metrics: names, exposition to Prometheus, and the time-bucketed cache."""
+"""Metrics: their names, their exposition to Prometheus, and a time-bucketed cache."""

@@ -1,10 +1,10 @@
 """The last hours of every metric, in bounded memory. Pure.
 
-Each series is a step function: a value is stored when it changes, at most once per bucket of time. A series that grows
+Each series is a step function: a value is stored when it changes, at most once per time bucket. A series that grows
 too long drops every second step of its older half, so older data has a coarser resolution; steps older than `keep_s`
-are dropped. Counters and histograms continue across restarts of their process: the count of earlier incarnations is
+are dropped. Counters and histograms continue across restarts of their process: the counts of earlier incarnations are
 kept as a base. The counts of tasks that an update has removed are kept as sums by component. A new topology master
-continues with the counts of its predecessor. Invariants: times and totals of a series never decrease; at most
+continues with its predecessor's counts. Invariants: times and totals of a series never decrease; at most
 `series_max` series are kept, and samples of further series are counted in `discarded`.
 """
 
@@ -37,7 +37,7 @@ _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
 @dataclass(slots=True)
 class _Steps:
-    """The values of one number over time."""
+    """The values of one number over time, as steps."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -47,7 +47,7 @@ class _Steps:
     origin: float = 0.0
 
     def add(self, bucket_at: float, now: float, raw: float, total: bool) -> bool:
-        """Add a value; returns whether it differs from the last value."""
+        """Add a value; return whether it differs from the last value."""
         if total:
             if raw < self.raw:
                 self.base += self.raw
@@ -87,12 +87,12 @@ class _Steps:
         self.values = array("d", (value + total for value in self.values))
 
     def at(self, moment: float) -> float:
-        """Return the last value known at a moment."""
+        """Return the last value that was known at a moment."""
         index = bisect_right(self.times, moment) - 1
         return self.values[index] if index >= 0 else self.origin
 
     def time_at(self, moment: float) -> float:
-        """Return when the value of `at` was recorded; the moment itself if the value has not changed since."""
+        """Return the time at which the value of `at` was recorded; the moment itself if the value is still current."""
         index = bisect_right(self.times, moment) - 1
         return self.times[index] if 0 <= index < len(self.times) - 1 else moment
 
@@ -100,7 +100,7 @@ class _Steps:
 @dataclass(slots=True)
 class _Series:
     kind: int
-    #: Part of the series to its steps: "" is a plain value; a histogram has "sum", "count" and the bounds ("le").
+    #: Map from part of the series to steps: "" is a plain value; a histogram has "sum", "count" and the bounds ("le").
     parts: dict[ledger.Part, _Steps] = field(default_factory=dict)
 
 
@@ -114,7 +114,7 @@ class _Process:
 
 
 class MetricsCache:
-    """The data from which the topology master answers GetMetrics."""
+    """The reports from which the topology master answers GetMetrics."""
 
     def __init__(self, keep_s: float, bucket_s: float, series_max: int = 100_000, resumed: bool = False) -> None:
         """`resumed` means that the topology ran before this cache existed, under an earlier topology master."""
@@ -139,7 +139,7 @@ class MetricsCache:
         return self._count
 
     def add(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Add a report; a report of an older incarnation than the newest incarnation is ignored."""
+        """Add a report; a report of an incarnation that has been replaced is ignored."""
         if self._began is None:
             self._began = now
         process = self._processes.get(report.process)
@@ -168,7 +168,7 @@ class MetricsCache:
             self._sweep(now)
 
     def _close_incarnation(self, process: _Process) -> None:
-        """Add the counts of an ended incarnation to the bases, even of series that the new incarnation lacks."""
+        """Add the counts of an ended incarnation to the bases, including series that the new incarnation lacks."""
         self.changes += 1
         for series in process.series.values():
             if series.kind != _GAUGE:
@@ -176,7 +176,7 @@ class MetricsCache:
                     steps.base, steps.raw = steps.base + steps.raw, 0.0
 
     def _drop_gauges(self, process: _Process, report: control_pb2.MetricsReport) -> None:
-        """Drop the gauges that a process no longer reports, such as the queue of a task that has moved."""
+        """Drop gauges that the process no longer reports, such as the queue of a task that has moved."""
         told = {(sample.name, sample.label) for sample in report.samples}
         for key in [key for key, one in process.series.items() if one.kind == _GAUGE and key not in told]:
             del process.series[key]
@@ -224,15 +224,13 @@ class MetricsCache:
                     steps.expire(now - self._keep_s)
 
     def forget(self, process: str, now: float) -> None:
-        """Record that a process has left the topology; its totals are soon added to the totals of its
-        component.
-        """
+        """Record that a process has left the topology; its totals will be added to those of its component."""
         gone = self._processes.get(process)
         if gone is not None and gone.left is None:
             gone.left = now
 
     def knows(self, process: str) -> bool:
-        """Whether this cache contains figures of a process."""
+        """Return whether this cache contains figures of a process."""
         return process in self._processes
 
     def _retire_due(self, now: float) -> None:
@@ -267,7 +265,7 @@ class MetricsCache:
                 summed.parts.setdefault(part, _Steps()).raise_by(steps.base + steps.raw)
 
     def tasks(self) -> set[str]:
-        """Return the names of the tasks with figures."""
+        """Return the names of tasks that have figures."""
         return {name for name, process in self._processes.items() if process.report.task_id}
 
     def ledger(self, topology_id: str) -> control_pb2.MetricsLedger:
@@ -285,7 +283,7 @@ class MetricsCache:
         return ledger.write(topology_id, counted)
 
     def take_over(self, kept: control_pb2.MetricsLedger | None, topology_id: str, now: float) -> None:
-        """Continue with a predecessor's counts, unless they belong to another topology."""
+        """Continue with a predecessor's counts, unless these belong to another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
         sound = list(ledger.read(kept))
@@ -304,9 +302,9 @@ class MetricsCache:
     def query(self, request: control_pb2.GetMetrics, now: float) -> control_pb2.MetricsReply:
         """Answer a request.
 
-        With `interval_s`, counters and histograms cover that many recent seconds, or up to one bucket more;
+        With `interval_s`, counters and histograms cover the last `interval_s` seconds, or up to one bucket more;
         the reply states the actual interval. Without `interval_s`, they cover the time since the start. Gauges
-        always have their newest value. `instances` are names of processes; an empty list of names or
+        always have their latest value. `instances` are names of processes; an empty list of names or
         instances means all.
         """
         self._retire_due(now)
@@ -332,7 +330,7 @@ class MetricsCache:
 
     @staticmethod
     def _covered_from(process: _Process, names: set[str], since: float) -> float:
-        """Return the time of the oldest value from which growth is measured."""
+        """Return the time of the oldest value from which the growth of a series is measured."""
         return min(
             (
                 steps.time_at(since)
@@ -370,7 +368,7 @@ def _removed(component: str) -> str:
 
 
 def _wanted(names: set[str], name: str, label: str) -> bool:
-    """Whether a counter is requested. `__auto__` selects all counters of a group, and `__auto__/key` selects one
+    """Return whether a counter is requested. `__auto__` selects all counters of a group, and `__auto__/key` selects one
     counter.
     """
     return not names or name in names or f"{name}/{label}" in names

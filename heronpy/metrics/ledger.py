@@ -1,7 +1,7 @@
 """The counts of all processes as a message, for the next topology master. Pure.
 
-A live process reports its counts to every master itself. Only this message contains the counts of ended processes.
-Gauges are not handed over, because they describe a moment.
+A live process reports its counts to the new master itself, but only this message contains the counts of ended
+processes. Gauges are not included, because they describe a moment.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class CountedSeries:
     """One counter or histogram of a process."""
 
     kind: int
-    #: Part to the counts of ended processes of that name, and of the current process.
+    #: Map from part to the counts of ended processes with this name, and of the current process.
     parts: dict[Part, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class CountedProcess:
-    """The counts of one process; `head` is its last report without samples."""
+    """The counts of one process; `head` is the process's last report, minus the samples."""
 
     head: control_pb2.MetricsReport
     series: dict[tuple[str, str], CountedSeries] = field(default_factory=dict)
@@ -73,7 +73,7 @@ def write(topology_id: str, processes: Iterable[CountedProcess]) -> control_pb2.
 
 
 def read(ledger: control_pb2.MetricsLedger) -> Iterator[CountedProcess]:
-    """Decode the processes of a message; a process whose values do not fit its series is left out."""
+    """Decode the processes of a message, except processes with damaged values."""
     for told in ledger.processes:
         found = CountedProcess(control_pb2.MetricsReport(**{name: getattr(told, name) for name in _HEAD}))
         try:

@@ -1,11 +1,11 @@
-"""Alert rules for Prometheus and a dashboard for Grafana, on the metrics pages of heronpy. Pure.
+"""Alert rules for Prometheus and a dashboard for Grafana, based on heronpy's metrics pages. Pure.
 
-The dashboard shows the work of a topology and its limits, from either kind of page. Each alert works with the
-executors' pages or with the tracker's; a rule whose series are not scraped never fires. Alerts describe symptoms that
+The dashboard shows a topology's work and limits, from either kind of page. Each alert works with the executors' pages
+or with the tracker's; a rule whose series are not scraped never fires. Alerts describe symptoms that
 need attention; `heron doctor` names the cause.
 
 Expressions use registered names. The executors' pages have a series per task, the tracker's page has sums by component.
-Scraping only one kind of page must give the same result: `either` takes the executors' value, else the tracker's.
+Either kind of page alone must give the same result: `either` takes the executors' value, or else the tracker's.
 
 """
 
@@ -39,12 +39,12 @@ def of_task(name: str) -> str:
 
 
 def of_sum(name: str) -> str:
-    """Return a name on the tracker's page. Raises KeyError if the name is unknown."""
+    """Return the name of a sum on the tracker's page. Raises KeyError if the name is unknown."""
     return SUMS[name].shown
 
 
 def by(labels: str, aggregate: str, expression: str) -> str:
-    """Return an aggregate by these labels."""
+    """Return an expression that aggregates by these labels."""
     return f"{aggregate} by ({labels}) ({expression})"
 
 
@@ -88,7 +88,7 @@ _DOCTOR = f"heron doctor {_WHERE}"
 
 
 def _grown(labels: str, name: str) -> str:
-    """Return the condition that a counter has grown in the last 10 min."""
+    """Return the condition that a counter has increased in the last 10 min."""
     return by(labels, "sum", f"increase({name}[10m])") + " > 0"
 
 
@@ -209,7 +209,7 @@ def rules() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart, with pairs of an expression and the legend of its lines. `unit` is a unit of Grafana."""
+    """One chart, with pairs of an expression and the legend of its lines. `unit` is a Grafana unit."""
 
     title: str
     unit: str

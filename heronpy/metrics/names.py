@@ -1,7 +1,7 @@
-"""Every metric that heronpy itself reports: name, meaning, unit, type and meaning of its label. Pure.
+"""Every metric that heronpy itself reports: its name, meaning, unit and type, and the meaning of its label. Pure.
 
 The names are those of Apache Heron, so that dashboards can be reused. Heron appends the subject of a value
-to some names ("<name>/<instance>"); heronpy treats that part as a label. Invariant: a name is registered once.
+to some names ("<name>/<instance>"); in heronpy this part is a label. Invariant: a name is registered once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _INSTANCE = (
         _C,
         "ns",
         "",
-        "Time a spout waited for acks at topology.max.spout.pending; this is part of the blocked time.",
+        "Time a spout spent waiting for acks at topology.max.spout.pending; this is part of the blocked time.",
     ),
     Metric("__backlog-tuples", _G, "", "", "Tuples that the spout has yet to emit, according to its `backlog` method."),
     Metric(
@@ -68,10 +68,10 @@ _INSTANCE = (
         _H,
         "ns",
         "source",
-        "Time spent in one call of process, without waiting for room in the outgoing queue. Calls that take longer"
+        "Time spent in one call of process, excluding waits for space in the outgoing queue. Calls that take longer"
         " than 0.1 ms on average are timed one by one; quicker calls are timed together.",
     ),
-    Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process, without waiting for room."),
+    Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process, excluding waits for space."),
     Metric("__execute-max-ns", _G, "ns", "source", "Slowest call of process in the last minute.", largest=True),
     Metric("__slow-tuples", _C, "", "source", "Calls of process that took longer than heron.instance.slow_ms."),
     Metric(
@@ -79,7 +79,7 @@ _INSTANCE = (
         _H,
         "ns",
         "source",
-        "Time from the emit of a spout's tuple to the end of the last process call for its tree, for a sample of"
+        "Time from emitting a spout's tuple to the end of the last process call for its tree, for a sample of"
         " tuples (heron.trace.per_s).",
     ),
     Metric(
@@ -87,18 +87,18 @@ _INSTANCE = (
         _C,
         "ns",
         "",
-        "Time in which the task ran user code or the runtime's code for its tuples. Busy, blocked and idle time add up"
-        " to the time since the task's process started.",
+        "Time that the task spent in user code or in the runtime's code for its tuples. Busy, blocked and idle time add"
+        " up to the time since the task's process started.",
     ),
     Metric(
         "__blocked-time-ns",
         _C,
         "ns",
         "",
-        "Time in which the task could not work because the outgoing queue had no room. For a spout, also because of"
+        "Time in which the task could not work because the outgoing queue was full. For a spout, also because of"
         " backpressure, topology.max.spout.pending, or a sink that is not ready.",
     ),
-    Metric("__idle-time-ns", _C, "ns", "", "Time in which the task was idle or paused."),
+    Metric("__idle-time-ns", _C, "ns", "", "Time that the task spent idle or paused."),
     Metric("__out-queue-full-count", _C, "", "", "Pauses of the task because its outgoing queue was full."),
     Metric("__gateway-received-packets-count", _C, "", "", "Frames received from the stream manager."),
     Metric("__gateway-received-packets-size", _C, "bytes", "", "Bytes received from the stream manager."),
@@ -184,14 +184,14 @@ _STMGR = (
     Metric("__tuples_consumed_by_workers", _C, "", "", "Tuples that local tasks have processed."),
     Metric("__tuples_queued", _G, "", "", "Tuples waiting in this stream manager."),
     Metric("__tuples_in_flight", _G, "", "", "Tuples sent to tasks or stream managers but not confirmed yet."),
-    Metric("__time_spent_back_pressure_aggr", _C, "ms", "", "Time in which this container's spouts were held back."),
-    Metric("__time_spent_back_pressure_by_compid", _C, "ms", "peer", "Time in which a task caused backpressure."),
+    Metric("__time_spent_back_pressure_aggr", _C, "ms", "", "Time for which this container's spouts were held back."),
+    Metric("__time_spent_back_pressure_by_compid", _C, "ms", "peer", "Time that a task spent causing backpressure."),
     Metric(
         "__time_spent_avoiding_by_compid",
         _C,
         "ms",
         "peer",
-        "Time in which a task was full and other tasks took over its share.",
+        "Time for which a task was full and other tasks took over its share.",
     ),
     Metric("__tuples_dropped_by_compid", _C, "", "peer", "Tuples for a full task that were discarded on purpose."),
     Metric("__tuples_by_instanceid", _C, "", "peer", "Tuples received for a local task, including waiting tuples."),
@@ -221,7 +221,7 @@ _DAEMON = (
     Metric("__process/__uptime_sec", _G, "seconds", "", "Time since the process started."),
     Metric("__process/__up", _G, "", "", "1 while the process runs."),
     Metric("__process/__restarts", _C, "", "", "Restarts of the process by its executor."),
-    Metric("__process/__out_of_memory", _C, "", "", "Ends of the process because it ran out of memory."),
+    Metric("__process/__out_of_memory", _C, "", "", "Times that the process ended because it ran out of memory."),
     Metric("__process/__peak_resident_bytes", _G, "bytes", "", "Peak resident memory of the previous incarnation."),
     Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
     Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory of the process, measured by its executor."),
@@ -247,13 +247,13 @@ _DAEMON = (
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
 _TMASTER = (
-    Metric("__tmaster/__discarded_spans", _C, "", "", "Calls left out of traces with too many calls."),
+    Metric("__tmaster/__discarded_spans", _C, "", "", "Calls omitted from traces that have too many calls."),
     Metric(
         "__tmaster/__timeline_bytes",
         _G,
         "bytes",
         "",
-        "Memory of the history by minute in the topology master; only in `heron metrics`.",
+        "Memory used by the topology master's history of minutes; only in `heron metrics`.",
     ),
 )
 _SPARK = (
@@ -261,8 +261,8 @@ _SPARK = (
     Metric("spark-rows-committed", _C, "", "component", "Rows of the committed micro-batches."),
     Metric("spark-batches-failed", _C, "", "component", "Micro-batches that were given up."),
     Metric("spark-attempts-failed", _C, "", "component", "Attempts at a micro-batch that raised an exception."),
-    Metric("spark-seconds", _C, "seconds", "component", "Time that Spark worked on micro-batches with an outcome."),
-    Metric("spark-wait-seconds", _H, "seconds", "component", "Time in which a written micro-batch waited for Spark."),
+    Metric("spark-seconds", _C, "seconds", "component", "Time that Spark spent on micro-batches that have an outcome."),
+    Metric("spark-wait-seconds", _H, "seconds", "component", "Time for which a written micro-batch waited for Spark."),
     Metric("spark-run-seconds", _H, "seconds", "component", "Time in the function of the sink, over all attempts."),
     Metric("spark-publish-seconds", _H, "seconds", "component", "Time to make the output of a micro-batch visible."),
     Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without an outcome."),
@@ -281,9 +281,9 @@ _UNITS = (
         for name, unit, text in (
             ("units-backlog-bytes", "bytes", "Bytes of log files that are not published yet."),
             ("units-waiting-bytes", "bytes", "Bytes of log files that belong to no unit yet."),
-            ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 if all are."),
+            ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 if none is left."),
             ("units-unfinished-bytes", "bytes", "Bytes of unfinished last lines."),
-            ("units-ready", "", "Units that wait for a worker."),
+            ("units-ready", "", "Units that are waiting for a worker."),
             ("units-leased", "", "Units that workers are processing."),
             ("units-committed", "", "Units whose rows are complete but not published yet."),
             ("units-failed", "", "Units that were given up; `heron units retry` retries them."),
@@ -305,7 +305,7 @@ _UNITS = (
     Metric("units-published-rows", _C, "", _PIPELINE, "Rows of the published units."),
     Metric("units-attempts", _C, "", _PIPELINE, "Attempts at units that workers have begun."),
     Metric("units-tries-failed", _C, "", _PIPELINE, "Attempts in which the user's function raised an exception."),
-    Metric("units-backups", _C, "", _PIPELINE, "Backup attempts, begun because an earlier attempt took long."),
+    Metric("units-backups", _C, "", _PIPELINE, "Backup attempts, begun because an earlier attempt took too long."),
     Metric("units-backups-won", _C, "", _PIPELINE, "Backups that finished before the earlier attempt."),
     Metric(
         "units-attempts-in-vain",
@@ -333,7 +333,7 @@ METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR,
 
 
 def find(name: str) -> tuple[Metric, str] | None:
-    """Return the registered metric and the label contained in the name; None for a metric of the user."""
+    """Return the registered metric and the label contained in the name; None for a user's metric."""
     metric = METRICS.get(name)
     if metric is not None:
         return metric, ""

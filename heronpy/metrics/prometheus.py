@@ -1,4 +1,4 @@
-"""MetricsReports as a page for Prometheus. Pure.
+"""Formats MetricsReports as a page for Prometheus. Pure.
 
 A series is identified by the labels topology, container, process, instance_id, component and task; never by
 `instance`, which Prometheus sets itself. Times are converted to seconds and sizes to bytes. Each name has one type,
@@ -27,7 +27,7 @@ _KINDS = {
     control_pb2.Sample.HISTOGRAM: Kind.HISTOGRAM,
 }
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]+")
-#: Unit to its base unit, which ends the name, and the number of units in a base unit.
+#: Map from unit to base unit, which ends the name, and to the number of units in a base unit.
 _BASE_UNITS = {
     "ns": ("seconds", 1e9),
     "us": ("seconds", 1e6),
@@ -41,7 +41,7 @@ _COUNT = "count"
 
 
 class _Series(NamedTuple):
-    """The parts of a sample that do not change between pages: all except its numbers."""
+    """The parts of a sample that stay the same on every page: all except its numbers."""
 
     #: Name on the page, HELP and TYPE of its family, type.
     shown: str
@@ -60,7 +60,7 @@ _Key = tuple[str, str, str, int, tuple[float, ...]]
 class Page:
     """The reports of one container as a page, families sorted by name.
 
-    Formatting names and labels takes nearly all of the time, so later pages of the same processes only get new numbers.
+    Formatting names and labels takes nearly all of the time, so later pages for the same processes reuse these texts.
     """
 
     def __init__(self, topology: str) -> None:
@@ -97,7 +97,7 @@ class Page:
     def _chosen(
         self, reports: Iterable[control_pb2.MetricsReport]
     ) -> tuple[list[tuple[_Key, control_pb2.Sample, dict[str, str]]], int]:
-        """Return the samples for the page with their keys and labels, and the number of omitted samples."""
+        """Return the page's samples with their keys and labels, and the number of omitted samples."""
         found: list[tuple[_Key, control_pb2.Sample, dict[str, str]]] = []
         discarded = 0
         for report in reports:
@@ -111,7 +111,7 @@ class Page:
 
 
 def about_text(name: str, about: str, kind: Kind) -> str:
-    """Return the lines HELP and TYPE of a family."""
+    """Return a family's HELP and TYPE lines."""
     escaped = about.replace("\\", r"\\").replace("\n", r"\n")
     return f"# HELP {name} {escaped}\n# TYPE {name} {kind.value}\n"
 

@@ -1,9 +1,9 @@
-"""Quantiles of distributions that processes report, computed alike for every view. Pure.
+"""Computes quantiles of the distributions that processes report, in the same way for every view. Pure.
 
 Values within a bucket are assumed to be spread evenly on both sides of their mean. If nearly all values are in one
-bucket, the mean follows from the sum: the median of calls of 53 ms in a bucket from 50 to 100 ms is 53 ms. If the mean
-is unknown, the middle of the bucket is used, as Prometheus's `histogram_quantile` does. In the bucket without an upper
-bound, the quantile is marked as a lower bound.
+bucket, the mean follows from the sum: if calls take 53 ms and the bucket is 50 to 100 ms, the median is 53 ms. If the
+mean is unknown, the middle of the bucket is used, as in Prometheus's `histogram_quantile`. In the bucket without an
+upper bound, the quantile is marked as a lower bound.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Quantile(NamedTuple):
 def quantile_in(
     bounds: Sequence[float], each: Sequence[float], part: float, total: float | None = None
 ) -> Quantile | None:
-    """Return the value below which this share of the values lies; None without values.
+    """Return the value below which this share of the values lies; None if there are no values.
 
     `bounds` are the ascending upper bounds of the buckets. `each` contains the non-cumulative number of values in each
     bucket. `total` is the sum of all values.
@@ -77,12 +77,12 @@ def _mean_in(bounds: Sequence[float], each: Sequence[float], lower: float, upper
 
 
 def quantile(samples: Iterable[control_pb2.Sample], part: float) -> Quantile | None:
-    """Return the quantile over several samples, in the unit of the metric; None without observations."""
+    """Return the quantile over several samples, in the unit of the metric; None if there are none."""
     return quantiles(samples, (part,))[0]
 
 
 def quantiles(samples: Iterable[control_pb2.Sample], parts: Sequence[float]) -> list[Quantile | None]:
-    """Return several quantiles over the same samples, as `quantile` does."""
+    """Return several quantiles over the same samples; see `quantile`."""
     merged: dict[float, float] = {}
     total = 0.0
     for sample in samples:

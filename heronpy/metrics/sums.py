@@ -1,7 +1,7 @@
-"""The names on the tracker's page for Prometheus: sums by component from the topology masters. Pure.
+"""The names on the tracker's page for Prometheus, which has sums by component from the topology masters. Pure.
 
-The names differ from the names on the executors' pages, so both kinds of pages can be scraped without counting values
-twice. `of` is the field of `heronpy.views` with the value.
+The names differ from those on the executors' pages, so both kinds of pages can be scraped without counting values
+twice. `of` is the field of `heronpy.views` that has the value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _C, _G = Kind.COUNTER, Kind.GAUGE
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One metric on the page, with its name without `_total`."""
+    """One metric on the page; its name excludes `_total`."""
 
     name: str
     kind: Kind
@@ -24,14 +24,14 @@ class Sum:
 
     @property
     def shown(self) -> str:
-        """Name of the series on the page."""
+        """Name of the series on the page, with `_total` if it is a counter."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
 STATE = Sum("heron_topology_state", _G, "1 for the current state of the topology, which is in a label.")
 FINDING = Sum("heron_topology_finding", _G, "1 for each finding of `heron doctor` that needs action.")
-UNREADABLE = Sum("heron_tracker_cluster_unreadable", _G, "1 when the tracker cannot read the state of a cluster.")
-DISCARDED = Sum("heron_tracker_series_discarded", _G, "Series left out of this page because there are too many.")
+UNREADABLE = Sum("heron_tracker_cluster_unreadable", _G, "1 if the tracker cannot read the state of a cluster.")
+DISCARDED = Sum("heron_tracker_series_discarded", _G, "Series omitted from this page because there are too many.")
 REFUSED = Sum(
     "heron_tracker_refused_requests", _C, "Requests refused because they lack a token or come from another web site."
 )
@@ -42,7 +42,7 @@ TOPOLOGY = (
     Sum("heron_topology_tasks", _G, "Tasks in the plan.", "tasks"),
     Sum("heron_topology_tasks_up", _G, "Running tasks.", "tasks_up"),
     Sum("heron_topology_emitted_per_second", _G, "Tuples emitted by the spouts.", "emitted_per_s"),
-    Sum("heron_topology_held_ratio", _G, "Share of the time in which the spouts were held back.", "held"),
+    Sum("heron_topology_held_ratio", _G, "Share of time for which the spouts were held back.", "held"),
     Sum(
         "heron_topology_latency_p99_seconds",
         _G,
@@ -70,7 +70,7 @@ COMPONENT = (
     Sum("heron_component_blocked_ratio", _G, "Mean blocked share of the tasks.", "blocked"),
     Sum("heron_component_idle_ratio", _G, "Mean idle share of the tasks.", "idle"),
     Sum("heron_component_busy_max_ratio", _G, "Busy share of the busiest task.", "busy_max"),
-    Sum("heron_component_blocked_max_ratio", _G, "Blocked share of the task with the largest share.", "blocked_max"),
+    Sum("heron_component_blocked_max_ratio", _G, "Blocked share of the most blocked task.", "blocked_max"),
     Sum("heron_component_queue_tuples", _G, "Tuples waiting in the queues of the tasks.", "queue_tuples"),
     Sum("heron_component_queue_bytes", _G, "Bytes waiting in the queues of the tasks.", "queue_bytes"),
     Sum("heron_component_queue_max_bytes", _G, "Bytes in the longest queue of a task.", "queue_bytes_max"),
@@ -93,13 +93,13 @@ COMPONENT = (
     Sum(
         "heron_component_complete_p50_seconds",
         _G,
-        "Median time from the emit of a tuple to its full ack.",
+        "Median time from emitting a tuple to its full ack.",
         "complete_p50_s",
     ),
     Sum(
         "heron_component_complete_p99_seconds",
         _G,
-        "99th percentile of the time from the emit of a tuple to its full ack.",
+        "99th percentile of the time from emitting a tuple to its full ack.",
         "complete_p99_s",
     ),
     Sum("heron_component_cpu_cores", _G, "Used CPU cores.", "cpu"),

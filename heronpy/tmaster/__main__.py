@@ -43,7 +43,7 @@ def _endpoint(launch: LaunchSpec, name: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the topology master; returns the exit code of the process."""
+    """Run the topology master; return the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.tmaster", description=__doc__)
     parser.add_argument("--launch", required=True, help="launch file of the topology")
     parser.add_argument("--name", default="tmaster", help="name of this process, for its log")

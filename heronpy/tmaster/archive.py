@@ -1,8 +1,8 @@
-"""The files of a topology's checkpoints that the topology master writes and deletes.
+"""Writes and deletes the checkpoint files for which the topology master is responsible.
 
-All work runs in threads outside the event loop: metadata in one, deletions in another, so that slow deletions never
-delay a checkpoint. Invariants: At most one write and one deletion run at a time, in order. The next sweep repeats a
-failed deletion. No function of this module raises an exception.
+All work runs in threads outside the event loop: metadata is written in one, and files are deleted in another, so that
+slow deletions never delay a checkpoint. Invariants: At most one write and one deletion run at a time, in order. The
+next sweep repeats a failed deletion. No function of this module raises an exception.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CACHED_MAX = 64
 
 
 def _ignore(failure: Failed | None) -> None:
-    """The callback of a deletion that no caller waits for."""
+    """Does nothing, because no caller waits for the deletion."""
 
 
 class Archive:
-    """Writes and deletes checkpoint files. `open_stores` is called once, in a thread, when first needed."""
+    """Writes and deletes checkpoint files. `open_stores` is called once, in a thread, when a store is first needed."""
 
     def __init__(self, open_stores: Callable[[], Stores], release: str = "") -> None:
         self._open_stores = open_stores
@@ -81,7 +81,7 @@ class Archive:
             failure = Failed(repr(problem))
         if failure is not None:
             self.failures += 1
-            log.warning("cannot delete old checkpoints; the next sweep tries again: %s", failure.reason)
+            log.warning("cannot delete old checkpoints (%s); the next sweep will try again", failure.reason)
         for number in wanted.delete:
             self._cache.pop(number, None)
         done(failure)
@@ -115,7 +115,7 @@ class Archive:
         self._swept, self.failures = True, 0
 
     def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> list[checkpoint_pb2.Metadata] | HeronError:
-        """Read the metadata of checkpoints; returns the first error if one cannot be read."""
+        """Read the metadata of checkpoints; return the first error if one cannot be read."""
         found = []
         for number in numbers:
             metadata = self._cache.get(number)
@@ -146,7 +146,7 @@ class Archive:
             log.warning("no other checkpoint store can be used: %s", error)
 
     def close(self) -> None:
-        """Stop starting jobs; running jobs are completed."""
+        """Start no more jobs; running jobs are completed."""
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._cleaner.shutdown(wait=False, cancel_futures=True)
 

@@ -1,8 +1,8 @@
 """The checkpoints of the topology master (mode EFFECTIVELY_ONCE). Pure.
 
-Connects the coordinator (which checkpoints exist), the restorer (which tasks run, and from which checkpoint) and
-the shared state, and turns their decisions into effects. Invariants: numbers, records and deletions are in the stored
-log before any process receives them; every request is answered once.
+Connects the coordinator (which checkpoints exist), the restorer (which tasks run, and from which checkpoint) and the
+shared state, and turns the decisions of these parts into effects. Invariants: numbers, records and deletions are in the
+stored log before any process receives them; every request is answered once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Checkpoints:
         self._tokens = 0
 
     def begin(self, now: float) -> None:
-        """Read the records of the predecessor, before the first plan is published."""
+        """Read the predecessor's records, before the first plan is published."""
         log = self.coordinator.log
         source = number_in(log.restore_from)
         log.next_checkpoint = max(1, log.next_checkpoint, source + 1)
@@ -104,8 +104,8 @@ class Checkpoints:
             self._shared.send((peer,), control_pb2.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control_pb2.DataLost, now: float) -> None:
-        tuples = "1 tuple, which is" if message.tuples == 1 else f"{message.tuples} tuples, which are"
-        why = f"{message.stmgr_id} dropped {tuples} sent again, for task {message.task_id}: {message.reason}"
+        tuples = "1 tuple" if message.tuples == 1 else f"{message.tuples} tuples"
+        why = f"{message.stmgr_id} dropped {tuples} for task {message.task_id} ({message.reason}), to be sent again"
         self.restorer.on_data_lost(message.task_id, message.attempt, why, now)
 
     def on_send_failed(self, body: object, now: float) -> None:
@@ -131,20 +131,20 @@ class Checkpoints:
     # ---- requests ---------------------------------------------------------------------------
 
     def on_requested(self, token: int, savepoint: bool, now: float) -> None:
-        """Take a checkpoint for a client; raises RpcError if it cannot be taken."""
+        """Take a checkpoint at a client's request. Raises RpcError if no checkpoint can be taken."""
         if self._shared.failure is not None:
             raise RpcError(f"{self._shared.book.topology.name} has failed: {self._shared.failure}")
         self.coordinator.request(token, savepoint, now)
 
     def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
-        """Rewind the topology for a client. The answer is sent when the plan for the rewind is published."""
+        """Rewind the topology at a client's request. The answer is sent when the plan for the rewind is published."""
         number = self.restorer.rewind(checkpoint, now)
         self._shared.publish_if_due(now)
         where = f"checkpoint {number}" if number else "the beginning"
         self._shared.confirm([token], f"{self._shared.book.topology.name} goes back to {where}")
 
     def on_delete(self, token: int, checkpoints: list[int]) -> None:
-        """Delete all of these checkpoints for a client, or none of them. The answer is sent when their files are
+        """Delete all of these checkpoints at a client's request, or none of them. The answer is sent when the files are
         deleted.
         """
         used = self.restorer.in_use()
@@ -157,7 +157,7 @@ class Checkpoints:
     # ---- for operations of this master ------------------------------------------------------
 
     def ask(self, now: float) -> int:
-        """Take an aligned checkpoint (without tuples in flight) soon; returns the token for `outcome`."""
+        """Request an aligned checkpoint (without tuples in flight); return the token for `outcome`."""
         self._tokens -= 1
         try:
             self.coordinator.request(self._tokens, False, now, aligned=True)
@@ -167,7 +167,7 @@ class Checkpoints:
 
     @property
     def plain(self) -> frozenset[str]:
-        """Components with a plain State in the last checkpoint."""
+        """Components that have a plain State in the last checkpoint."""
         return self.coordinator.plain
 
     @property
@@ -180,7 +180,7 @@ class Checkpoints:
         return self._outcomes.pop(token, None)
 
     def sealed(self, now: float) -> bool:
-        """Whether a checkpoint that began after the first call is complete and every task has handled it."""
+        """Whether a checkpoint that began after the first call is complete and every task has committed it."""
         coordinator = self.coordinator
         if not self._seal_from:
             self._seal_from = coordinator.log.next_checkpoint
@@ -205,11 +205,11 @@ class Checkpoints:
 
     @property
     def _quiet(self) -> bool:
-        """Whether a checkpoint would have no data to save."""
+        """Whether a checkpoint would save nothing new, because the topology has finished."""
         return self._finisher.done and self.coordinator.pending is None
 
     def advance(self, now: float, *, updating: bool, switching: bool) -> None:
-        """Start regions whose tasks are all ready, and begin a checkpoint if it is time for one."""
+        """Start regions whose tasks are all ready, and begin a checkpoint if one is due."""
         self._seal_waits = False
         self.coordinator.periodic = not updating
         self.restorer.switching = switching
@@ -303,7 +303,7 @@ class Checkpoints:
     # ---- questions --------------------------------------------------------------------------
 
     def reply(self, now: float) -> control_pb2.CheckpointsReply:
-        """Build the reply to a client's request for the checkpoints."""
+        """Build the reply that lists the checkpoints."""
         coordinator, restorer = self.coordinator, self.restorer
         reply = control_pb2.CheckpointsReply(
             complete=coordinator.log.complete,

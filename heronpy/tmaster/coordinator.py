@@ -3,8 +3,8 @@
 Each call gets the time, and returns a value or adds to `effects`. Invariants (F23): A number is reserved in the log
 before it is announced, and is never used twice. One checkpoint runs at a time. An answer counts once per task, and only
 if it comes from the process and attempt with which the checkpoint began. A checkpoint is complete when its metadata is
-written, and is in the log before it is announced. Every started checkpoint ends as completed, aborted or failed, and is
-counted.
+written, and is logged before it is announced. Every checkpoint that has started is counted as completed, aborted or
+failed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WithdrawnCheckpointError(InvalidRpcError):
 
 
 class Incarnation(Struct, frozen=True):
-    """A task of a checkpoint, as it was when the checkpoint began."""
+    """The process and attempt of a task when a checkpoint began."""
 
     component: str
     epoch: int
@@ -91,7 +91,7 @@ class Abort(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The outcome of a requested checkpoint; after a RetryableError a retry will probably succeed."""
+    """The outcome of a requested checkpoint; a RetryableError means that a retry will probably succeed."""
 
     token: int
     outcome: checkpoint_pb2.CheckpointRecord | HeronError
@@ -165,7 +165,7 @@ class Coordinator:
 
     @property
     def deadline(self) -> float:
-        """The latest time for the next call of `advance`, if nothing else happens."""
+        """The latest time for the next call of `advance`, unless an event comes first."""
         if self.pending is not None:
             pending = self.pending
             return self.expiry if pending.writing else min(self.expiry, pending.deadline, pending.overtake)
@@ -173,7 +173,7 @@ class Coordinator:
 
     @property
     def expiry(self) -> float:
-        """Time at which the first request expires."""
+        """The time at which the first request expires."""
         return min((r.expires for r in self._requests), default=float("inf"))
 
     def _next_start(self) -> float:
@@ -184,16 +184,14 @@ class Coordinator:
     def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> None:
         """Request a checkpoint. Raises RetryableRpcError if too many requests are waiting."""
         if len(self._requests) >= REQUESTS_MAX:
-            raise RetryableRpcError("too many requests for checkpoints are waiting; try again when one is done")
+            raise RetryableRpcError("too many checkpoint requests are waiting; try again when one is done")
         self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
 
     def _limit_s(self, savepoint: bool) -> float:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Abort a checkpoint that takes too long, make a slow checkpoint unaligned, or begin the next checkpoint at its
-        time.
-        """
+        """Abort an overdue checkpoint, make a slow checkpoint unaligned, or begin the next checkpoint if it is due."""
         self._expire(now)
         self._stalled = False
         pending = self.pending
@@ -211,12 +209,12 @@ class Coordinator:
             self._begin(members, now)
 
     def _expire(self, now: float) -> None:
-        """Answer the requests that have waited too long."""
+        """Answer requests that have waited too long with an error."""
         for request in [r for r in self._requests if now >= r.expires]:
             self._requests.remove(request)
             why = "no checkpoint could begin in time: the topology is not running; see heron status"
             if self.pending is not None:
-                why = f"no checkpoint could begin in time: number {self.pending.checkpoint} is still in progress"
+                why = f"no checkpoint could begin in time: checkpoint {self.pending.checkpoint} is still in progress"
             self.effects.append(Answer(request.token, RpcError(why)))
 
     def _begin(self, members: Mapping[int, Incarnation], now: float) -> None:
@@ -246,7 +244,7 @@ class Coordinator:
     # ---- answers ----------------------------------------------------------------------------
 
     def answered(self, message: control_pb2.TaskCheckpoint, now: float) -> bool:
-        """Handle the answer of a task that has saved its state or declined; returns False if the answer is ignored."""
+        """Handle a task's answer that it has saved its state or declined; return False if the answer is ignored."""
         pending = self.pending
         member = pending.roster.get(message.task_id) if pending is not None else None
         if (
@@ -322,7 +320,7 @@ class Coordinator:
             self.effects.append(self.prune(tuple(delete)))
 
     def _retire(self) -> list[int]:
-        """Remove checkpoints beyond the retained number from the log, except savepoints; returns their numbers."""
+        """Remove checkpoints beyond the retained number from the log, except savepoints; return the removed numbers."""
         gone = to_drop(self.log.complete, self._settings.retained)
         self._drop(set(gone))
         return gone
@@ -342,7 +340,7 @@ class Coordinator:
     # ---- giving up --------------------------------------------------------------------------
 
     def abort(self, why: str, now: float, *, again: bool = False) -> None:
-        """Abort the checkpoint in progress; `again`: a retry will probably succeed."""
+        """Abort the checkpoint in progress; `again` means that a retry will probably succeed."""
         if self.pending is not None:
             self._give_up(why, now, failed=False, again=again)
 
@@ -378,8 +376,7 @@ class Coordinator:
         """Make this checkpoint the newest and abandon the later ones.
 
         Raises UnknownCheckpointError if it is not complete, and WithdrawnCheckpointError if output that belongs to it
-        is gone. Marks of damage are cleared: an unreachable store may be back, and the next restore finds real damage
-        again.
+        is gone. Damage marks are cleared: an unreachable store may be back, and the next restore detects real damage.
         """
         self._require(checkpoint)
         for record in self.log.complete:
@@ -393,14 +390,14 @@ class Coordinator:
         self.effects.append(self.prune())
 
     def _abandon_after(self, checkpoint: int) -> bool:
-        """Abandon later checkpoints; returns whether there were any."""
+        """Abandon later checkpoints; return whether there are any."""
         later = [r for r in self.log.complete if r.checkpoint > checkpoint and not r.abandoned]
         for record in later:
             record.abandoned = True
         return bool(later)
 
     def delete(self, checkpoints: list[int], token: int) -> None:
-        """Forget complete checkpoints and delete their files.
+        """Remove complete checkpoints from the log and delete their files.
 
         Raises UnknownCheckpointError if one of them is not complete, and RpcError if no checkpoint would be left.
         """
@@ -426,7 +423,7 @@ class Coordinator:
                 self._save()
 
     def reserve_attempt(self, start: int) -> int:
-        """Reserve the number of the next attempt, which starts from this checkpoint (0: none); no number is used twice.
+        """Reserve the number of the next attempt, which starts from this checkpoint (0: none). No number is reused.
 
         The sinks of the attempt withdraw output published after the checkpoint, so later checkpoints are abandoned.
         """
@@ -464,7 +461,7 @@ class Coordinator:
 def to_drop(records: Sequence[CheckpointRecord], retained: int) -> list[int]:
     """Return the ids of the checkpoints to remove if the newest `retained` undamaged checkpoints are kept.
 
-    Savepoints are kept, and so is everything newer than the oldest kept checkpoint: running tasks
+    Savepoints are kept, and so are all checkpoints newer than the oldest kept checkpoint: running tasks
     build upon the newest checkpoint, even if it is damaged.
     """
     plain = sorted((r for r in records if r.kind != SAVEPOINT), key=lambda record: record.checkpoint)

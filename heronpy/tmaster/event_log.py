@@ -1,11 +1,10 @@
-"""The history of the topology, for people: restarts, episodes of backpressure, checkpoints, updates. Pure.
+"""The topology's history for users: restarts, episodes of backpressure, checkpoints, updates. Pure.
 
-The parts of the topology master add events for their decisions; `Watcher` derives from reports the events that
-no component emits. Invariants: At most `limit` events are kept; the oldest events are dropped first, and counted.
-Numbers increase across topology masters, so a reader can request only newer events. An event
-that repeats within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under
-a new number. So a crash loop does not evict all other events. Lifecycle states matter in sequence, so they are merged
-only when they flap.
+The parts of the topology master add events for their decisions; `Watcher` derives all other events from reports.
+Invariants: At most `limit` events are kept; the oldest events are dropped first, and counted. Numbers increase across
+topology masters, so a reader can request only newer events. An event that repeats within `MERGE_S` (same kind, subject
+and reason) becomes one event with a count and the newest text, under a new number. So a crash loop does not evict
+all other events. Lifecycle states matter in sequence, so they are merged only when they flap.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _Key = tuple[EventKind, str, str]
 
 
 class EventLog:
-    """The newest events. `wall_offset_s`, the wall time minus the monotonic time, only dates events for people."""
+    """The newest events. `wall_offset_s`, the wall time minus the monotonic time, is only used to date events."""
 
     def __init__(self, wall_offset_s: float = 0.0, limit: int = KEPT_MAX) -> None:
         self._wall_offset_s = wall_offset_s
@@ -109,9 +108,9 @@ class EventLog:
     def go_on(
         self, kind: EventKind, text: str, *, subject: str, reason: str = "", lasted_s: float | None = None
     ) -> bool:
-        """Continue the newest event of this kind, subject and reason, at any age, with this text and a new number.
+        """Update the newest event of this kind, subject and reason, whatever its age, with this text and a new number.
 
-        `lasted_s` is added to the event's duration, and marks its end. Returns False if there is no such event.
+        `lasted_s` is added to the event's duration, and marks the event as ended. Returns False if no event fits.
         """
         before = self._events.get(self._newest.get((kind, subject, reason), 0))
         if before is None:
@@ -139,7 +138,7 @@ class EventLog:
                 del self._newest[known]
 
     def after(self, number: int, limit: int = 0) -> Events:
-        """The events with a higher number, oldest first; only the newest `limit`, or all if it is 0."""
+        """The events with a higher number, oldest first; only the newest `limit` events, or all if `limit` is 0."""
         found = [event for event in self._events.values() if event.number > number][-limit:]
         return Events(
             events=[event_of(one) for one in found],
@@ -156,7 +155,7 @@ class EventLog:
         )
 
     def take_over(self, kept: control_pb2.EventLedger | None, topology_id: str) -> None:
-        """Continue a predecessor's events; does nothing without one, or if it belongs to another topology."""
+        """Continue with a predecessor's events, unless there are none or they belong to another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
         # A reader may have later events of the predecessor, so the numbers of these events are skipped.
@@ -191,12 +190,12 @@ class _Episode(Struct):
 
     @property
     def reason(self) -> str:
-        """Why frames are held or dropped; "" for an episode in which spouts were held."""
+        """Why frames were kept waiting or dropped; "" for an episode in which spouts were held back."""
         return "dropped" if self.drops else "avoided" if self.avoided else ""
 
 
 class Watcher(Struct):
-    """Derives events from reports: processes that ended and were restarted, and backpressure episodes."""
+    """Derives events from reports: restarts of processes, and backpressure episodes."""
 
     event_log: EventLog
     #: Containers whose executors have reported to this topology master.
@@ -213,9 +212,9 @@ class Watcher(Struct):
         records: Iterable[control_pb2.ProcessRecord],
         after: endpoint_pb2.Cause | None = None,
     ) -> None:
-        """Take an executor's report of its processes. Restarts count from the first report of each process.
+        """Take an executor's report of its processes. Restarts are counted from the first report of each process.
 
-        `after` is the scheduler's reason for replacing the earlier container, if it gives one.
+        `after` is the reason, if the scheduler gives one, for replacing the earlier container.
         """
         known = self.event_log.executors.get(container)
         # If the container reports why it replaces another, a report of the earlier one to a predecessor suffices.
@@ -241,7 +240,7 @@ class Watcher(Struct):
         self._restarts[container] = seen
 
     def _restarted(self, process: control_pb2.ProcessRecord, times: int) -> None:
-        """Add the event of a process that has ended `times` more times (0: not again), and restarts now or after its
+        """Add the event that a process has ended `times` more times (0: not again), and is restarting now or after a
         pause.
         """
         kind = control_pb2.EVENT_OOM if process.exit == control_pb2.EXIT_OOM else control_pb2.EVENT_RESTART
@@ -263,7 +262,7 @@ class Watcher(Struct):
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
         """Take a stream manager's report of its full queues. A report without full queues ends its episodes.
 
-        If the other tasks of the component begin or stop taking over the tuples of the full task, a new episode begins.
+        A new episode begins when the component's other tasks begin or stop taking over the tuples of the full task.
         """
         now, open_ones = self.event_log.now, self._episodes.setdefault(stmgr, {})
         there = set()
@@ -286,9 +285,9 @@ class Watcher(Struct):
             del self._episodes[stmgr]
 
     def _lasts(self, stmgr: str, episode: _Episode) -> None:
-        """Add an event for a long episode before the episode ends. Most episodes are too short for this."""
+        """Add an event for a long episode before it ends. Most episodes are too short for this."""
         episode.told = True
-        what = f"the spouts are held because {episode.name} is too slow"
+        what = f"the spouts are held back because {episode.name} is too slow"
         if episode.drops:
             what = f"{episode.name} is full, and tuples that do not fit are discarded"
         elif episode.avoided:
@@ -303,20 +302,20 @@ class Watcher(Struct):
     def _over(self, stmgr: str, episode: _Episode) -> None:
         kind, lasted_s = control_pb2.EVENT_BACKPRESSURE, max(0.0, self.event_log.now - episode.since)
         full = f"for {format_duration(lasted_s)} {episode.name} was full"
-        what = f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
+        what = f"the spouts were held back for {format_duration(lasted_s)} because {episode.name} was too slow"
         if episode.drops:
             what = f"{full}, and tuples that did not fit were discarded"
         elif episode.avoided:
             what = f"{full}, and its tuples went to the other tasks of its component"
         elif lasted_s < BRIEF_S:
-            what = f"{full}, and the spouts were held"
+            what = f"{full}, and the spouts were held back"
         text = f"{what} (up to {format_bytes(episode.most_bytes)} waited in {stmgr})"
         name, reason = episode.name, episode.reason
         if not (episode.told and self.event_log.go_on(kind, text, subject=name, reason=reason, lasted_s=lasted_s)):
             self.event_log.add(kind, text, subject=name, reason=reason, lasted_s=lasted_s)
 
     def place(self, containers: Iterable[int]) -> None:
-        """Set the containers of the plan; forget the others."""
+        """Set the containers of the plan, and forget all others."""
         wanted = {0, *containers}
         for number in self.event_log.executors.keys() - wanted:
             del self.event_log.executors[number]

@@ -4,7 +4,7 @@
 `request` is the shell's token for an open request; the machine answers each token exactly once.
 
 The shell performs effects strictly in order, and a `Persist` is stored before the next effect
-begins. So no process ever acts on a plan that a successor of this master would not find.
+begins. So no process ever acts on a plan that this master's successor would not find.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StmgrRegistered(Struct, frozen=True):
 
 
 class StmgrBeat(Struct, frozen=True):
-    """A stream manager reports the state of itself and its tasks."""
+    """A stream manager reports its state and the state of its tasks."""
 
     peer: bytes
     message: control_pb2.StmgrHeartbeat
@@ -78,7 +78,7 @@ class RestartRequested(Struct, frozen=True):
     task_id: int
     component: str = ""
     moved: tuple[int, ...] = ()
-    """Containers that the sender ends after the answer and starts elsewhere; if set, only they restart."""
+    """Containers that the sender ends after the answer and starts elsewhere; if given, only these restart."""
 
 
 class UpdateRequested(Struct, frozen=True):
@@ -120,7 +120,7 @@ class Written(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """Files could not be written or deleted; `reason` is a text for people."""
+    """Files could not be written or deleted; `reason` is a text for users."""
 
     reason: str
 
@@ -140,7 +140,7 @@ class CheckpointRequested(Struct, frozen=True):
 
 
 class RewindRequested(Struct, frozen=True):
-    """A request to rewind the topology to a checkpoint; 0: the newest."""
+    """A request to rewind the topology to a checkpoint; 0 means the newest."""
 
     request: int
     checkpoint: int
@@ -154,14 +154,14 @@ class DeleteRequested(Struct, frozen=True):
 
 
 class CheckpointsDeleted(Struct, frozen=True):
-    """The deletion of checkpoint files has ended; a failure may have left some of them."""
+    """The deletion of checkpoint files has ended; if it failed, some files may be left."""
 
     request: int
     failure: Failed | None = None
 
 
 class SendFailed(Struct, frozen=True):
-    """A message could not be delivered; the part of the machine that sent it must send it again."""
+    """A message could not be delivered; the part of the machine that requested the send must repeat it."""
 
     peer: bytes
     body: Message
@@ -196,7 +196,7 @@ Event = (
 
 
 class Node(Enum):
-    """The nodes in the state manager that the topology master writes."""
+    """The state manager's nodes that the topology master writes."""
 
     TOPOLOGY = "topology"
     PACKING_PLAN = "packing plan"
@@ -240,7 +240,7 @@ class Note(Struct, frozen=True):
 
 
 class WriteMetadata(Struct, frozen=True):
-    """Write the metadata of a checkpoint that every task has answered; the outcome is a `MetadataWritten`."""
+    """Write the metadata of a checkpoint after all tasks have answered; the outcome is a `MetadataWritten`."""
 
     metadata: checkpoint_pb2.Metadata
 

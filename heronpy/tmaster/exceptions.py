@@ -1,4 +1,4 @@
-"""The exceptions of user code that the topology master keeps. Pure.
+"""The exceptions that user code has raised, as kept by the topology master. Pure.
 
 Exceptions of one task with equal type, message and traceback share one entry with a count. Exceptions of one type
 without a traceback also share an entry, with the last message. At most `limit` entries are kept: the least recently
@@ -73,12 +73,11 @@ class ExceptionStore:
         ]
 
     def startup_of(self, task_id: int) -> control_pb2.ExceptionReport | None:
-        """Return the last exception that a task raised before it was initialised; None without one."""
+        """Return the last exception that a task raised before it was initialised; None if there is none."""
         key = self._startup.get(task_id)
         return self._entries[key] if key is not None else None
 
     def startup_tasks(self) -> list[int]:
-        """Return the tasks for which `startup_of` finds an exception."""
         return sorted(self._startup)
 
     def validate(self) -> None:
@@ -88,7 +87,7 @@ class ExceptionStore:
 
 
 def last_line(report: control_pb2.ExceptionReport) -> str:
-    """Return the last line that Python prints for the exception: the type and the message."""
+    """Return the last line that Python prints for the exception, with the type and the message."""
     lines = [line for line in report.traceback.splitlines() if line.strip()]
     if lines and report.type.rpartition(".")[2] in lines[-1]:
         return lines[-1].strip()

@@ -1,7 +1,7 @@
-"""The figures of a topology by component, current and by minute, for any number of viewers. Pure.
+"""The figures of a topology by component, both current and by minute, for any number of viewers. Pure.
 
-`take` receives the metrics reports; other figures come from the registry. All viewers within `SHARED_S` share one
-reply, so more viewers cost nothing. The first report after the end of a minute closes it; a minute without any report
+`take` receives the metrics reports; other figures come from the registry. Viewers that ask within `SHARED_S` share one
+reply, so more viewers cost nothing. The first report after a minute closes this minute; a minute without any report
 stays unknown.
 """
 
@@ -69,7 +69,7 @@ class Figures:
         self._seen.pop(process, None)
 
     def turn(self, now: float) -> bool:
-        """Close the minute if it is over; returns whether a minute was added. Call it before `take`."""
+        """Close the minute if it is over; return whether a minute was added. Must be called before `take`."""
         number = int((now + self._wall_offset_s) // MINUTE_S)
         if self._number is None:
             self._number = number
@@ -81,7 +81,7 @@ class Figures:
         return True
 
     def end(self, now: float) -> None:
-        """Close the current minute, because the topology master ends."""
+        """Close the current minute, because the topology master is ending."""
         if self._number is not None:
             self._close(self._number, now)
 
@@ -94,7 +94,7 @@ class Figures:
     # ---- answers ----------------------------------------------------------------------------
 
     def reply(self, plan_version: int, now: float) -> LoadAnswer:
-        """Return the figures without findings, and the plan if it is newer than this version."""
+        """Return the figures without findings, and the plan if it is newer than the given version."""
         if self._shared is None or not 0 <= now - self._shared_at < SHARED_S:
             self._shared, self._shared_at = self._look(now), now
         book = self._machine.shared.book
@@ -214,7 +214,7 @@ class Figures:
         return parts
 
     def _take_processes(self, parts: dict[str, Part]) -> None:
-        """Count the restarts of tasks, and the memory that they share with other processes."""
+        """Count the restarts of tasks, and the memory that tasks share with other processes."""
         registry = self._machine.shared.registry
         for executor in registry.executors.values():
             epoch = executor.record.epoch
@@ -265,7 +265,7 @@ def _counts(row: ComponentLoad) -> tuple[int, int, int]:
 
 
 def _cap(rows: list[ComponentLoad], age_s: float) -> None:
-    """Limit latencies to the age of the topology, because a quantile may lie in a bucket that exceeds this age."""
+    """Limit latencies to the topology's age, because a quantile's bucket may exceed this age."""
     for row in rows:
         for name in ("end_to_end_p50_s", "end_to_end_p99_s", "complete_p50_s", "complete_p99_s"):
             if (value := getattr(row, name)) is not None:

@@ -1,11 +1,11 @@
 """Decides when spouts are first asked for tuples, and when a topology whose input has ended is finished. Pure.
 
-When every spout task is exhausted and all queues are empty, the bolts get FinishTasks, component by component in
+When every spout task is exhausted and all queues are empty, FinishTasks is sent to the bolts, component by component in
 the order of the streams, so that downstream bolts still process the tuples that a bolt emits when it finishes. A
-bolt that emits on every tick would keep the queues from draining. So once every spout is exhausted, the bolts get
-the order to hold their ticks; a bolt that still receives a tuple resumes its ticks and gets the order again.
+bolt that emits on every tick would keep the queues from draining. So once every spout is exhausted, the bolts are
+ordered to suspend their ticks; a bolt that still receives a tuple resumes its ticks and gets the order again.
 None of this is stored. Finished tasks keep reporting that they are finished, so a restarted topology master reaches the
-same state. FinishTasks is idempotent, so it is repeated to tasks that restarted or did not get it.
+same state. FinishTasks is idempotent, so it is sent again to tasks that restarted or did not receive it.
 
 """
 
@@ -21,15 +21,15 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster.shared_state import SharedState
 
 RESEND_S = 10.0
-#: Seconds after which a bolt that resumed its ticks because of a tuple is requested again to hold its ticks.
+#: Seconds after which a bolt that resumed its ticks because of a tuple is ordered again to suspend its ticks.
 HOLD_TICKS_S = 1.0
 
 
 class Readiness:
     """Decides when spouts are first asked for tuples: when each bolt task has initialised and its `is_ready` is true.
 
-    The plan records that the spouts are held, for a successor of this master and for restarted tasks. The hold
-    ends once per run, and begins again only when all tasks restart (`hold`): when a sink restarts alone,
+    The plan records that the spouts are held back, for this master's successor and for restarted tasks. The spouts are
+    released once per run, and held back again only when all tasks restart (`hold`): when a sink restarts alone,
     backpressure stops the spouts instead.
     """
 
@@ -39,8 +39,8 @@ class Readiness:
         self._replaced: dict[int, int] = {}
 
     def hold(self, now: float, waits_for: Collection[str]) -> None:
-        """Hold the spouts while all tasks restart, until the new tasks of these components are ready. Without
-        components, the spouts are not held.
+        """Hold back the spouts while all tasks restart, until the new tasks of these components are ready. Does nothing
+        if there are no components.
         """
         shared = self._shared
         if waits_for:
@@ -56,7 +56,7 @@ class Readiness:
             return
         shared.book.spouts_held = False
         self._replaced.clear()
-        shared.note(f"every bolt of {shared.book.topology.name} is ready; its spouts begin")
+        shared.note(f"every bolt of {shared.book.topology.name} is ready; starting the spouts")
         shared.change_plan(now)
         shared.publish_if_due(now)
 
@@ -116,7 +116,7 @@ class Finisher:
         return self._next_look
 
     def advance(self, now: float) -> None:
-        """Take the next step of finishing, if its condition holds."""
+        """Take the next step of finishing if its condition is met."""
         if self.done or now < self._next_look:
             return
         registry = self._shared.registry
@@ -140,9 +140,9 @@ class Finisher:
             self._ask(now)
 
     def begin_again(self) -> None:
-        """Start over after tasks went back to a checkpoint, so that no task counts as finished."""
+        """Start over after tasks have gone back to a checkpoint, so that no task counts as finished."""
         if self._stages is not None:
-            self._shared.note(f"{self._shared.book.topology.name} finishes again after a restore")
+            self._shared.note(f"{self._shared.book.topology.name} is finishing again after a restore")
         self._stages, self._stage, self._finished_at = None, 0, None
         self._asked.clear()
         self._exhausted_at = float("inf")
@@ -150,7 +150,7 @@ class Finisher:
         self.done = False
 
     def forget(self, tasks: list[int]) -> None:
-        """Send FinishTasks again to these tasks, which did not get it."""
+        """Send FinishTasks again soon to these tasks, which did not receive it."""
         for task in tasks:
             asked = self._asked.get(task)
             if asked is not None:
@@ -158,7 +158,7 @@ class Finisher:
                 self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
 
     def _hold_ticks(self, now: float) -> None:
-        """Make every unfinished bolt hold its ticks, so that only tuples cause work."""
+        """Make every unfinished bolt suspend its ticks, so that only tuples cause work."""
         shared = self._shared
         if now < self._next_hold or not shared.started or not (shared.book.active or self.input_ended):
             return
@@ -200,7 +200,7 @@ class Finisher:
             self._shared.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
 
     def _should_ask(self, task: int, now: float) -> bool:
-        """Whether this incarnation of the task is due for a request; if so, records the request."""
+        """Return whether this incarnation of the task is due for a request; if so, record the request."""
         registry = self._shared.registry
         status = registry.tasks.get(task)
         if status is None or status.state not in UP_STATES:

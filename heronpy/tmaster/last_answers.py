@@ -1,6 +1,6 @@
-"""The topology master's last answers, for requests after its end. Pure.
+"""The topology master's last answers, for requests after it has ended. Pure.
 
-All rates of a finished topology are 0, so its figures are kept as they were when it began to finish. Exceptions,
+All rates of a finished topology are 0, so the figures are kept as they were when it began to finish. Exceptions,
 tasks and minutes beyond their limits are omitted or cut.
 """
 
@@ -33,12 +33,12 @@ class LastAnswers:
 
     @property
     def changes(self) -> int:
-        """A number that grows with each exception, and when the topology begins to end."""
+        """A number that increases with each exception, and when the topology begins to end."""
         return self._machine.shared.exceptions.seen + self._ends
 
     @property
     def growth(self) -> int:
-        """A number that grows with work on units, which would be missing from the totals if all processes died."""
+        """A number that increases with work on units, which would be missing from the totals if all processes died."""
         return self._observatory.metrics.units
 
     def look(self, now: float) -> None:
@@ -55,7 +55,7 @@ class LastAnswers:
             self._figures = self._figures_now(now)
 
     def message(self, now: float, at_end: bool) -> control_pb2.LastAnswers:
-        """Build the message. It includes the minutes if `at_end` is set, when no more reports are accepted."""
+        """Build the message. If `at_end`, it includes the minutes, because no more reports are accepted."""
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
         counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, *CPU_METRICS)), now)
@@ -82,7 +82,7 @@ class LastAnswers:
         return self._observatory.last_load(now), self._observatory.metrics.query(asked, now)
 
     def _exceptions(self) -> control_pb2.ExceptionsReply:
-        """Return the newest exceptions up to `EXCEPTIONS_BYTES_MAX`; other exceptions count as discarded."""
+        """Return the newest exceptions, up to `EXCEPTIONS_BYTES_MAX`; the others count as discarded."""
         store = self._machine.shared.exceptions
         reply, size = control_pb2.ExceptionsReply(discarded=store.discarded), 0
         for one in store.select():

@@ -1,4 +1,4 @@
-"""The lifecycle state of the topology, and its cause in one sentence. Pure.
+"""Derives the topology's lifecycle state, and its cause as a sentence. Pure.
 
 The module is stateless: it derives everything from the plan and the registry, so a restarted topology master reaches
 the same result after all processes have reported. The order of the checks in `decide_lifecycle` is the order of
@@ -48,16 +48,16 @@ def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher:
 
 
 def _batch_is_over(shared: SharedState) -> bool:
-    """Whether a batch run has ended, so that nothing is missing when a worker is down.
+    """Whether a batch run has ended, so that a worker that is down does no harm.
 
-    A task of a run ends its input only after the run has ended.
+    A run's tasks end their input only after the run has ended.
     """
     ended = any(task.state in _ENDED for task in shared.registry.tasks.values())
     return ended and is_batch(shared.book.topology)
 
 
 def _failed_tasks(shared: SharedState) -> list[int]:
-    """Return the tasks that report that they cannot start and that will not be restarted.
+    """Return the tasks that have reported that they cannot start, and that will not be restarted.
 
     Once all tasks have run, the executor restarts such a task, and only the executor decides when to give up.
     """
@@ -67,7 +67,7 @@ def _failed_tasks(shared: SharedState) -> list[int]:
 def derive_cause(
     shared: SharedState, operation: Operation | None, lifecycle: control_pb2.Lifecycle, age_s: float, now: float
 ) -> str:
-    """Explain the state: a failure, an awaited condition, or lost processes; empty if there is no problem."""
+    """Explain the state by a failure, an awaited condition or lost processes; empty if there is no problem."""
     if lifecycle == control_pb2.LIFE_FAILED:
         return derive_failure(shared)
     if lifecycle == control_pb2.LIFE_STARTING:
@@ -150,7 +150,7 @@ def _restoring_or_down(shared: SharedState, now: float) -> str:
 
 
 def outages(shared: SharedState) -> list[str]:
-    """Return sentences about the external conditions for which processes wait."""
+    """Return sentences about the external conditions for which processes are waiting."""
     return [f"{process} waits: {why[:DETAIL_MAX]}" for process, why in sorted(shared.outages.items())]
 
 
@@ -190,7 +190,7 @@ def _tasks(some: int, all_of_it: int, component: str, one: str = "is", several: 
 
 
 def _restart(shared: SharedState, names: set[str], now: float) -> str:
-    """Describe the restarts of the process closest to its limit, and the next restart of any of these processes."""
+    """Describe the restarts of the process that is closest to its limit, and when a process restarts next."""
     registry = shared.registry
     found: list[tuple[control_pb2.ProcessRecord, float]] = []
     left = []
@@ -211,9 +211,7 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
 
 
 def _exit_line(shared: SharedState, process: control_pb2.ProcessRecord) -> str:
-    """Return the reason of the last end of the process, or the common part of several reasons, as the end of a
-    sentence.
-    """
+    """Return why the process last ended, or the common part of several such reasons, as the end of a sentence."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line contains the exception's name; its message may span several lines.
     words, times = lines[0], ""

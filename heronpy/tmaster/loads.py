@@ -1,7 +1,7 @@
-"""Rates, shares and quantiles by component and stream, from the metrics reports of all processes. Pure.
+"""Computes rates, shares and quantiles by component and stream from the metrics reports of all processes. Pure.
 
 A process reports totals. A rate is the total at the last report, minus the total at an earlier report (a *mark*),
-divided by the time between them. Totals continue over restarts of the process. There are two windows: the recent
+divided by the time between them. Totals continue across restarts of the process. There are two windows: the recent
 window, marked every `MARK_S` per process, covers the last `MARK_S` to `2 * MARK_S` seconds; the minute covers the time
 since the last call of `turn`. A figure that no task has reported is None, never 0. Invariants: No rate is negative.
 Shares of a component are between 0 and 1. The number of processes in the plan bounds the memory used.
@@ -118,7 +118,7 @@ class _Process(Struct):
 
 
 class Times(NamedTuple):
-    """Median and 99th percentile in seconds. With `at_least`, the percentile and an equal median are lower bounds."""
+    """Median and 99th percentile in seconds. If `at_least`, the percentile and an equal median are lower bounds."""
 
     p50: float
     p99: float
@@ -126,7 +126,7 @@ class Times(NamedTuple):
 
 
 class Part(Struct):
-    """One component: the row that collects the figures of its tasks, and figures that the row does not show."""
+    """One component: a row that collects its tasks' figures, and figures that are not part of the row."""
 
     row: ComponentLoad
     #: Whether no component receives the output of the component.
@@ -158,14 +158,14 @@ class Part(Struct):
         return cls(ComponentLoad(**(_UNKNOWN | {"name": name, "tasks": 0, "up": 0} | of_kind)), sink)
 
     def note_largest(self, most: str, which: str, value: float, task: str) -> None:
-        """Update the field `most` with the largest value of a task, and the field `which` with that task."""
+        """Update the field `most` to the largest value of any task, and the field `which` to that task."""
         known = getattr(self.row, most)
         if known is None or value > known:
             setattr(self.row, most, value)
             setattr(self.row, which, task)
 
     def finish(self, now: float) -> None:
-        """Turn sums into means. If no call finished in the window, the duration of the current call is the latency."""
+        """Turn sums into means. If no call finished in the window, the latency is the duration of the current call."""
         row = self.row
         for share in ("busy", "blocked", "idle") if self.shares else ():
             setattr(row, share, getattr(row, share) / self.shares)
@@ -200,7 +200,7 @@ class Window(Struct):
 
     #: Longest time in seconds over which a process was measured.
     over_s: float = 0.0
-    #: Share of the window in which spouts were held.
+    #: Share of the window in which spouts were held back.
     held: float | None = None
     spark_waiting: float | None = None
     spark_lag_s: float | None = None
@@ -219,7 +219,7 @@ class Loads:
         return len(self._processes)
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report; reports of an incarnation older than the last one are ignored."""
+        """Take a report; reports of earlier incarnations of the process are ignored."""
         if self.began is None:
             self.began = now
         known = self._processes.get(report.process)
@@ -252,12 +252,12 @@ class Loads:
         self._processes.pop(process, None)
 
     def recent(self, now: float, parts: Mapping[str, Part]) -> Window:
-        """Add the last `MARK_S` to `2 * MARK_S` seconds of the reporting processes to their parts."""
+        """Add each reporting process's figures of the last `MARK_S` to `2 * MARK_S` seconds to its part."""
         heard = (one for one in self._processes.values() if now - one.latest.at <= one.silent_s)
         return _window(((one, one.older) for one in heard), now, parts)
 
     def turn(self, now: float, parts: Mapping[str, Part]) -> Window:
-        """Add the time since the last call of this method to the parts; the next window begins now."""
+        """Add the figures since the last call of this method to the parts; the next window begins now."""
         heard = [one for one in self._processes.values() if one.latest.at > one.minute.at]
         window = _window(((one, one.minute) for one in heard), now, parts)
         for one in self._processes.values():
@@ -268,7 +268,7 @@ class Loads:
 
 
 def _silent_s(report: control_pb2.MetricsReport) -> float:
-    """Return how many seconds the sender may be silent: `pause_s` of its report, clamped to the valid range."""
+    """Return for how many seconds the sender may be silent: its report's `pause_s`, clamped to the valid range."""
     return min(max(SILENT_S, report.pause_s), FORGOTTEN_S) if isfinite(report.pause_s) else SILENT_S
 
 
@@ -284,7 +284,7 @@ def _layout(report: control_pb2.MetricsReport) -> _Layout:
 def _read(
     report: control_pb2.MetricsReport, now: float, before: _Totals | None, layout: _Layout
 ) -> tuple[_Totals, _Layout]:
-    """Read the figures of a report. With `before`, histograms are left out, because they are counted elsewhere.
+    """Read the figures of a report. If `before` is given, histograms are skipped, because they are counted elsewhere.
 
     A process appends samples and keeps their order, so `layout` names the samples to read, about a quarter of all. If
     the layout does not fit, the report is searched, and a new layout is returned.
@@ -319,7 +319,7 @@ def _counts(sample: control_pb2.Sample) -> Counts:
 
 
 def _merge(into: dict[str, Counts], name: str, counts: Counts) -> None:
-    """Add a histogram to the histogram of that name; ignore it if its bounds differ."""
+    """Add a histogram to the one with the same name; ignore it if its bounds differ."""
     known = into.get(name)
     if known is None:
         into[name] = Counts(counts.bounds, list(counts.each), counts.total)
@@ -357,7 +357,7 @@ def _window(marked: Iterable[tuple[_Process, _Totals]], now: float, parts: Mappi
 
 
 def _grown(latest: _Totals, mark: _Totals, column: int) -> float | None:
-    """Return the growth of a total; None if it was not reported. A total that appears after the mark grew from 0."""
+    """Return the growth of a total; None if it was not reported. A total without a mark has grown from 0."""
     return max(0.0, latest.values[column] - mark.values[column]) if latest.told >> column & 1 else None
 
 

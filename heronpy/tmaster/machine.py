@@ -39,7 +39,7 @@ PAUSED_S = 0.5
 
 
 class TopologyMaster:
-    """The machine; call `begin` first, then `handle` for each event."""
+    """The topology master's state machine; call `begin` first, then `handle` for each event."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class TopologyMaster:
         return shared.take()
 
     def handle(self, event: events.Event, now: float) -> list[Effect]:
-        """Decide how to react to an event; returns the effects to perform in order."""
+        """Decide how to react to an event; return the effects to perform in order."""
         self.shared.event_log.now = now
         if self._due is not None and now - self._due > PAUSED_S:
             self.shared.registry.overslept(now)
@@ -264,7 +264,7 @@ class TopologyMaster:
             shared.event_log.add(control_pb2.EVENT_LIFE, text, reason="start")
 
     def _note_rest(self, operation: Operation, now: float) -> None:
-        """Record when every spout has applied a deactivation."""
+        """Record the time at which every spout has applied a deactivation."""
         if isinstance(operation, StateChange) and operation.applied and not operation.active:
             self._resting_since = now
             self.finisher.input_ended = operation.end_input
@@ -309,7 +309,7 @@ class TopologyMaster:
             shared.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
 
     def _reserve(self, name: str, version: int, now: float) -> None:
-        """Skip versions up to one that a process has seen but the state manager has lost."""
+        """Skip plan versions up to one that a process has received but the state manager has lost."""
         book = self.shared.book
         if book.version < version <= PLAN_VERSION_MAX:
             self.shared.note(f"{name} has plan {version}, which is newer than {book.version}", warning=True)
@@ -404,7 +404,7 @@ class TopologyMaster:
         book.use(message.packing_plan)
         shared.change_plan(now)
         shared.publish_if_due(now)
-        shared.event_log.add(control_pb2.EVENT_UPDATE, "sizes of tasks changed", reason="resize")
+        shared.event_log.add(control_pb2.EVENT_UPDATE, "task sizes changed", reason="resize")
         shared.reply(request, control_pb2.UpdateReply(plan_version=book.version))
 
     def _on_config_requested(self, event: events.ConfigRequested, now: float) -> None:
@@ -496,7 +496,7 @@ class TopologyMaster:
 
     @property
     def starts(self) -> bool:
-        """Whether the topology is starting and no known problem prevents it."""
+        """Whether the topology is starting and no known problem keeps it from doing so."""
         return self.lifecycle == control_pb2.LIFE_STARTING and not lifecycle.startup_exceptions(self.shared)
 
     def cause(self, now: float) -> str:
@@ -507,7 +507,7 @@ class TopologyMaster:
         return lifecycle.derive_cause(self.shared, self.operation, self.lifecycle, age_s, now)
 
     def totals(self, moment: float) -> control_pb2.TupleTotals:
-        """Return the totals of the topology at a moment; 0: the latest."""
+        """Return the totals of the topology at a moment; 0 means the latest."""
         return self.shared.registry.totals.summed(moment, reliability_mode(self.shared.book.topology))
 
     def _is_drained(self) -> bool:

@@ -1,6 +1,6 @@
-"""The minutes of the last day, by component, for charts and for the comparisons of a diagnosis. Pure.
+"""The minutes of the last day, by component, for charts and for diagnoses. Pure.
 
-A minute has one row of float32 per component, and one row for the topology, with component "". A row has a column per
+A minute has one row of float32 per component, and one row with component "" for the topology. A row has a column per
 series. NaN and missing minutes mean unknown, not 0. A component has no values before the update that adds it or after
 the update that removes it. Invariants: Numbers of minutes increase. At most `KEPT_MAX` minutes and `VALUES_MAX` values
 are kept, so a topology of more than about 100 components keeps less than a day. The oldest minutes are dropped first.
@@ -61,7 +61,7 @@ SERIES: dict[str, str] = {
     "restarts": _SUM,  # in the minute
     "dead_letters": _SUM,
     "lost": _SUM,
-    "held": _MEAN,  # of the topology only, like the following ones: share of the time in which the spouts were held
+    "held": _MEAN,  # of the topology only, as the following ones: share of time for which spouts were held back
     "plan_version": _LAST,
     "spark_waiting": _MEAN,
     "spark_lag_s": _MOST,
@@ -108,12 +108,12 @@ class Minutes:
 
     @property
     def last(self) -> int:
-        """The number of the newest minute; 0 without minutes."""
+        """The number of the newest minute; 0 if there are none."""
         return self._minutes[-1].number if self._minutes else 0
 
     @property
     def known_since(self) -> float:
-        """Wall time at which the oldest minute begins; 0 without minutes."""
+        """Wall time at which the oldest minute begins; 0 if there are none."""
         return self._minutes[0].number * MINUTE_S if self._minutes else 0.0
 
     @property
@@ -121,9 +121,7 @@ class Minutes:
         return self._values * 4
 
     def add(self, number: int, rows: Mapping[str, Row]) -> None:
-        """Add a minute, given as rows by component. The minute is ignored if its number is not higher than the last
-        one.
-        """
+        """Add a minute, given as rows by component. A minute whose number is not above the last one is ignored."""
         if number <= self.last or not rows:
             return
         components = tuple(rows)
@@ -148,7 +146,7 @@ class Minutes:
     # ---- questions --------------------------------------------------------------------------
 
     def query(self, asked: control_pb2.GetTimeline) -> Timeline:
-        """Answer a request. Raises InvalidRpcError with the name of an unknown component or series."""
+        """Answer a request. Raises InvalidRpcError, with the name, for an unknown component or series."""
         components, names = self._chosen(asked)
         found = Timeline(times=[], step_s=MINUTE_S, series=[], kept_from=self.known_since or None)
         first, end = self._span(asked.since, asked.until) if self._minutes else (0, 0)
@@ -201,7 +199,7 @@ class Minutes:
         return list(dict.fromkeys(asked.components)) or list(known), list(dict.fromkeys(asked.names)) or list(NAMES)
 
     def _span(self, since: float, until: float) -> tuple[int, int]:
-        """Return the known minutes of a request, as the first minute and the minute after the last."""
+        """Return the first known minute of a request, and the minute after the last."""
         first, end = self._minutes[0].number, self.last + 1
         if isfinite(since) and since > 0:
             first = max(first, min(int(since // MINUTE_S), end))
@@ -214,7 +212,7 @@ class Minutes:
     def ledger(
         self, topology_id: str, minutes_max: int = HANDED_OVER_MAX, bytes_max: int = HANDED_OVER_BYTES_MAX
     ) -> control_pb2.MinutesLedger:
-        """Return the newest minutes, at most `minutes_max` and at most `bytes_max`."""
+        """Return the newest minutes: at most `minutes_max`, and at most `bytes_max` in total."""
         kept = control_pb2.MinutesLedger(topology_id=topology_id, series=NAMES)
         kept.usual.extend(self.baseline.kept())
         chosen: list[_Minute] = []
@@ -233,7 +231,7 @@ class Minutes:
         return kept
 
     def take_over(self, kept: control_pb2.MinutesLedger | None, topology_id: str) -> None:
-        """Continue with a predecessor's minutes. Minutes beyond the limits, or of another topology, are left out."""
+        """Continue with a predecessor's minutes. Minutes beyond the limits, or of another topology, are ignored."""
         if kept is None or kept.topology_id != topology_id:
             return
         self.baseline.take_over(kept.usual)

@@ -1,7 +1,7 @@
-"""The figures of a topology in its topology master: collects reports and answers requests.
+"""The figures of a topology: collects the reports to the topology master, and answers requests for figures.
 
-The findings are computed while clients ask for them, and otherwise once a minute, because a finding stays until its
-cause is gone. The computation takes at most about 1 % of a CPU: the pause after a computation is 100 times its
+The findings are computed while clients request them, and otherwise once a minute, because a finding is repeated until
+its cause is gone. The computation takes at most about 1 % of a CPU: the pause after a computation is 100 times its
 duration.
 """
 
@@ -117,7 +117,7 @@ class Observatory:
         return replace(self.figures.reply(NO_PLAN, now), findings=self._said[:FINDINGS_MAX])
 
     def _diagnose(self, now: float) -> None:
-        """Compute the findings, if it is time for that."""
+        """Compute the findings if they are due."""
         # Imported only when needed, after a minute or on request; tasks do not load these modules.
         from heronpy.health.diagnose import diagnose
         from heronpy.views.findings import Verdict

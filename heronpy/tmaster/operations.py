@@ -1,4 +1,4 @@
-"""Activate, deactivate and restart: operations that wait for their effect and report it. Pure.
+"""Activate, deactivate, restart and move: operations that wait for their effect and report it. Pure.
 
 Each operation ends by its deadline. The answer of a failed operation names the processes that did not respond.
 """
@@ -24,11 +24,11 @@ NO_PROGRESS_S = 5.0
 
 
 class Emptying:
-    """Empties the queues of a topology before a planned replacement of stream managers, because a stream manager loses
-    its tuples when it ends.
+    """Empties a topology's queues before stream managers are replaced as planned, because a stream manager loses its
+    tuples when it ends.
 
-    The spouts are held from the construction until `release`. The wait ends when no tuple is left, at the drain
-    timeout, or if the queues stop shrinking because a task is down or hangs, or because ticks keep emitting.
+    The spouts are held back from the construction until `release`. The wait ends when no tuple is left, at the drain
+    timeout, or if the queues stop shrinking because a task is down or hangs, or because bolts emit on each tick.
     """
 
     def __init__(self, shared: SharedState, now: float) -> None:
@@ -48,7 +48,7 @@ class Emptying:
         return min(self._limit, self._give_up_at)
 
     def is_over(self, now: float) -> bool:
-        """Whether the topology is empty, or waiting longer would not empty it."""
+        """Whether the wait is over: the topology is empty, or waiting longer would not empty it."""
         registry, book = self._shared.registry, self._shared.book
         if self._applied_at is None and self.spouts_wait():
             self._applied_at = now
@@ -61,19 +61,19 @@ class Emptying:
         return self.empty or now >= self.deadline
 
     def release(self, now: float) -> None:
-        """Stop holding the spouts."""
+        """Release the spouts."""
         self._shared.book.held_to_empty = False
         self._shared.change_plan(now)
         self._shared.publish_if_due(now)
 
     def spouts_wait(self) -> bool:
-        """Whether every spout has applied the plan that holds it."""
+        """Whether every spout has applied the plan that holds it back."""
         registry = self._shared.registry
         spouts = [task for task in registry.places if registry.is_spout(task)]
         return all(task in registry.tasks and registry.tasks[task].plan_version >= self._version for task in spouts)
 
     def _left(self) -> int:
-        """Return the last reported number of tuples in progress. Counting a tuple twice is harmless here."""
+        """Return the last reported number of tuples in progress; counting a tuple twice is harmless."""
         registry = self._shared.registry
         beats = [entry.beat for entry in registry.stmgrs.values()]
         moving = sum(beat.queued_tuples + beat.in_flight_tuples + beat.unacked_roots for beat in beats)
@@ -82,7 +82,7 @@ class Emptying:
 
 
 class StateChange:
-    """Activation or deactivation: done when every spout task runs or is paused according to the new plan."""
+    """Activation or deactivation: done when every spout task runs or is paused, as the new plan requires."""
 
     def __init__(self, shared: SharedState, request: int, active: bool, now: float, end_input: bool = False) -> None:
         self._shared = shared
@@ -144,7 +144,7 @@ class Restart:
     """Restart of a task, a component, a container or everything: done when every task is back.
 
     The tasks of a component restart together: tuples in transit to them wait in their stream managers. A container
-    restarts with its stream manager; with `empties` the topology is emptied first, so that the stream manager holds no
+    restarts with its stream manager; if `empties`, the topology is emptied first, so that the stream manager holds no
     tuples.
     """
 
@@ -177,7 +177,7 @@ class Restart:
             if container > 0 and container not in registry.containers:
                 raise InvalidRpcError(f"there is no container {container} in {shared.book.topology.name}")
             if container < _ALL:
-                raise InvalidRpcError(f"{container} is not a container; use -1 for all of them")
+                raise InvalidRpcError(f"{container} is not a container; use -1 for all containers")
             orders = {number: [] for number in numbers}
             tasks = [task for number in numbers for task in registry.tasks_of(number)]
             self._target = "all containers" if container == _ALL else f"container {container}"
@@ -263,7 +263,7 @@ class Restart:
             status = registry.tasks[broken[0]]
             self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}", now)
         elif not waiting and not self._old_stmgrs():
-            late = "; it was not empty before" if self._emptying is not None and not self._emptying.empty else ""
+            late = "; queues were not empty before" if self._emptying is not None and not self._emptying.empty else ""
             self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back{late}", now)
             if self._last_container_0:
                 # Restart this master's own container last, after the answer.
@@ -291,7 +291,7 @@ class Restart:
 
 
 class Move:
-    """A planned move of containers, which the sender ends and starts elsewhere: done when every task is back.
+    """A planned move of containers, which the requester ends and starts elsewhere: done when every task is back.
 
     The request is answered when the containers may end: a checkpoint that their tasks can restore is complete, or the
     topology is empty. If neither is possible, the answer reports it. The spouts wait until the tasks are back.
@@ -309,7 +309,7 @@ class Move:
         self._deadline = now
         self.done = not (tasks and shared.has_run and not registry.degraded and not registry.failed_processes)
         if self.done:
-            shared.confirm([request], f"not all tasks of {shared.book.topology.name} run, so its spouts are not held")
+            shared.confirm([request], f"not all tasks of {shared.book.topology.name} are up, so its spouts still emit")
         else:
             self._emptying = Emptying(shared, now)
             self._deadline = now + shared.settings.drain_timeout_s
@@ -352,7 +352,7 @@ class Move:
 
 
 def is_back(shared: SharedState, task: int, epoch: int) -> bool:
-    """Whether a successor of the process of this epoch is up with the newest plan."""
+    """Whether the task has a process with a higher epoch than this one, which is up with the newest plan."""
     status, plan = shared.registry.tasks.get(task), shared.book.plan
     return (
         status is not None

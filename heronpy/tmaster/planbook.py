@@ -1,8 +1,8 @@
 """The current plan of the topology, and the inputs of the next one. Pure.
 
 The book holds the topology, the packing plan from which the physical plan is built, and the version counter.
-Invariants: versions are never reused and only grow, also across restarts of the topology master; a plan is built only
-when the address of every stream manager of the packing plan is known.
+Invariants: versions are never reused and only increase, even across restarts of the topology master; a plan is built
+only when the address of every stream manager in the packing plan is known.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PlanBook:
     def use(self, packing: plan_pb2.PackingPlan) -> None:
         """Build the next plans from this packing plan."""
         self.packing = packing
-        #: Component to the memory above which a task is restarted; 0: the limit from the settings.
+        #: Map from component to the memory above which a task is restarted; 0: the limit from the settings.
         self.memory_limits = {i.component: i.memory_limit_bytes for c in packing.containers for i in c.instances}
         self.wanted = frozenset(stmgr_id(container.id) for container in packing.containers)
 
@@ -66,7 +66,7 @@ class PlanBook:
         return sorted(self.wanted - stmgrs.keys() - usable.keys(), key=_natural)
 
     def unconfirmed(self, stmgrs: Mapping[str, Stmgr]) -> bool:
-        """Whether the plan would contain an address from the last plan that no stream manager has confirmed."""
+        """Whether the plan would contain an old address that its stream manager has not confirmed."""
         return not self.wanted <= stmgrs.keys()
 
     def differs(self, record: plan_pb2.StmgrRecord) -> bool:
@@ -77,7 +77,7 @@ class PlanBook:
         return shown is None or _address(shown) != _address(record)
 
     def build(self, stmgrs: Mapping[str, Stmgr]) -> plan_pb2.PhysicalPlan:
-        """Build the next plan and make it the current plan. Call only when `missing` is empty."""
+        """Build the next plan and make it current. Must be called only when `missing` is empty."""
         records = []
         for name in sorted(self.wanted, key=_natural):
             known = stmgrs.get(name)
@@ -91,11 +91,11 @@ class PlanBook:
         return self.plan
 
     def reserve(self, version: int) -> None:
-        """Never use this version or a lower one, because a process has seen it."""
+        """Never use this version or a lower one, because a process has received it."""
         self.version = max(self.version, version)
 
     def set_active(self, active: bool) -> bool:
-        """Set whether the topology is active in the next plan; returns False if nothing changes."""
+        """Set whether the topology is active in the next plan; return False if nothing changes."""
         state = topology_pb2.RUNNING if active else topology_pb2.PAUSED
         if self.topology.state == state:
             return False
@@ -112,7 +112,7 @@ class PlanBook:
         return [] if self.plan is None else [record.task_id for record in self.plan.instances]
 
     def configure(self, settings: Iterable[str]) -> None:
-        """Merge `[component:]key:value` settings into the topology of the next plan, either all or none."""
+        """Merge `[component:]key:value` settings into the topology of the next plan, either all of them or none."""
         topology = _copy(self.topology)
         components = components_of(topology)
         for setting in settings:

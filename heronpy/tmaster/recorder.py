@@ -1,7 +1,6 @@
 """Persists totals, counts, events and the last minutes for the next topology master, in the background.
 
-The last answers serve requests after the end of the topology. The last answers are
-written when the topology ends or fails, after
+The last answers serve requests after the topology has ended. They are written when the topology ends or fails, after
 exceptions, and while the topology works on units.
 """
 
@@ -44,7 +43,7 @@ SHOWN_S = 1.0
 
 
 class _Record(Struct):
-    """A record in one node, with its builder and its last written value."""
+    """A record in one node, with the function that builds it and its last written state."""
 
     node: Node
     #: Function that builds the record for a topology id.
@@ -74,9 +73,9 @@ class _Record(Struct):
 
 
 class Recorder:
-    """Writes copies of the shared totals and events, of the newest minutes and of all counts to the state manager.
+    """Writes the shared totals and events, the newest minutes and all counts to the state manager.
 
-    `now` returns the time of the topology master's clock, which the last answers need.
+    `now` returns the time of the topology master's clock, which is needed for the last answers.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class Recorder:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Write the latest counts, the last answers, and unsaved events and minutes, after a write in progress.
+        """Complete a write in progress, then write the latest counts, the last answers, and unsaved events and minutes.
 
         Call this once, at the end.
         """
@@ -161,11 +160,10 @@ class Recorder:
                         await self._write(record)
 
     async def shown(self, answer: M) -> M:
-        """Return an answer after its counts are written, so that no successor shows lower counts. Waits for at most
-        `SHOWN_S`.
+        """Return an answer once its counts are written, so that no successor shows lower counts. Waits up to `SHOWN_S`.
 
-        Counts that cannot be written by then, or whose write would exceed the share of the loop's time, are written
-        later.
+        Counts that cannot be written by then, or whose write would take too large a share of the loop's time, are
+        written later.
         """
         record = self._counts if isinstance(answer, control_pb2.MetricsReply) else self._totals
         pause_s = record.written_at + record.cost_s / _SHARE - time.monotonic()
@@ -211,10 +209,10 @@ class Recorder:
             except (TopologyRemovedError, FencedError):
                 return  # the next write of a plan fails, too, and handles the error
             except (StateError, OSError) as error:
-                log.warning("cannot write the %s, trying again: %s", record.node.value, error)
+                log.warning("cannot write the %s (%s); trying again", record.node.value, error)
                 pause_s = RETRY_S
             except Exception:
-                log.exception("cannot write the %s, trying again", record.node.value)
+                log.exception("cannot write the %s; trying again", record.node.value)
                 pause_s = RETRY_S
             await asyncio.sleep(pause_s)
         self._task = None

@@ -1,13 +1,12 @@
-"""The regions of a topology and their attempts: which tasks must be ready before a region starts, and when a region
-must go back. Pure.
+"""Decides which tasks must be ready before a region starts, and when the region must go back to a checkpoint. Pure.
 
 A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint, all
-components upstream and downstream must go back with it. An attempt of a region starts when all tasks have restored for
-it, and runs until a task's process is replaced or a frame is lost; then the region goes back with a new attempt.
+components upstream and downstream must go back with it. A region's attempt starts when all tasks have restored their
+state, and lasts until a task's process is replaced or a frame is lost; then the region goes back with a new attempt.
 Invariants (F09, F11): An attempt is reserved before it is announced, and is never used twice. A started region
-has a record of the process of every task. A region that has not started keeps restoring, even if processes die.
-If a process ended, its executor has the reason, paces the restarts and decides whether to continue.
-Restores without an ended process are spaced out, and too many are a failure.
+records the process of every task. A region that has not started keeps restoring, even if processes die.
+If a process has ended, its executor reports the reason, paces the restarts and decides whether to continue.
+Restores for other reasons are spaced out, and too many of them are a failure.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ PAUSE_MAX_S = 10.0
 
 
 class Cause(Enum):
-    """Reason why a region goes back."""
+    """Why a region goes back to a checkpoint."""
 
     WANTED = "a request or the plan requires it"
     ENDED = "a process ended and was replaced"
-    LOSS = "frames are lost, and no process has ended"
+    LOSS = "frames were lost, although no process has ended"
 
 
 class Ended(Struct, frozen=True):
@@ -45,7 +44,7 @@ class Ended(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """A task of a started region cannot be reached; `why` is a text for people."""
+    """A task of a started region cannot be reached; `why` is a text for users."""
 
     name: str
     why: str
@@ -91,13 +90,13 @@ class Region(Struct):
         return self.record.started
 
     def watch(self, places: Mapping[int, int]) -> None:
-        """Replace the tasks of the region; all of them must restore."""
+        """Replace the region's set of tasks; each task must restore its state before the region starts."""
         self.places = dict(places)
         self.missing = set(places)
 
 
 class Regions:
-    """The regions of a topology. `Restorer` decides which checkpoint a restore starts from."""
+    """The regions of a topology. `Restorer` chooses the checkpoint for each restore."""
 
     def __init__(self, settings: CheckpointSettings) -> None:
         self._settings = settings
@@ -123,7 +122,7 @@ class Regions:
     # ---- reports of tasks -------------------------------------------------------------------
 
     def look(self, component: str, status: control_pb2.TaskStatus) -> Ended | Lost | None:
-        """Check the status of a task; returns why the region must be restored, or None."""
+        """Check the status of a task; return why the region must be restored, or None."""
         region, task = self._of.get(component), status.task_id
         if region is None or task not in region.places:
             return None
@@ -140,14 +139,14 @@ class Regions:
         return Ended(name) if status.epoch != record.epochs.get(task, 0) else None
 
     def look_at_stmgr(self, region: Region, name: str, epoch: int) -> Ended | None:
-        """Check the incarnation of a stream manager; returns its end if the region must be restored, else None."""
+        """Check the incarnation of a stream manager; return an `Ended` if the region must be restored, else None."""
         known = region.stmgrs.get(name) if region.started else None
         return Ended(name) if known is not None and epoch != known else None
 
     # ---- attempts ---------------------------------------------------------------------------
 
     def can_start(self, region: Region, now: float) -> bool:
-        """Whether every task has restored and the pause between restores is over."""
+        """Whether every task has restored its state and the pause between restores is over."""
         return not region.started and not region.missing and bool(region.places) and now >= region.start_at
 
     def start(self, region: Region, epochs: Mapping[int, int], stmgrs: Mapping[str, int]) -> None:
@@ -166,7 +165,7 @@ class Regions:
         *,
         cause: Cause,
     ) -> bool:
-        """Begin a new attempt; returns False if the budget of restores is spent, so the attempt must not start."""
+        """Begin a new attempt; return False if the restore budget is used up, so that the attempt must not start."""
         history, settings = region.history, self._settings
         if cause is Cause.LOSS:
             history.append(now)
@@ -185,12 +184,12 @@ class Regions:
         return len(history) <= settings.restore_budget
 
     def forgive(self) -> None:
-        """Reset the budget of restores, after a complete checkpoint or an intervention of a user."""
+        """Reset the restore budget after a complete checkpoint or a user's intervention."""
         for region in self.regions:
             region.history.clear()
 
     def deadline(self) -> float:
-        """Earliest time at which a waiting region may start."""
+        """The earliest time at which a waiting region may start."""
         waiting = [r.start_at for r in self.regions if not r.started and not r.missing]
         return min(waiting, default=float("inf"))
 

@@ -1,9 +1,9 @@
-"""The known stream managers, executors and tasks, according to their heartbeats. Pure.
+"""The registered stream managers, executors and tasks, with the states from their heartbeats. Pure.
 
 The registry checks epochs, so that replaced processes are ignored, and maintains sets, so that
 queries about large topologies take constant time. Invariants: A status is kept only for a task of the placement, and
-only from the stream manager of its container. The epoch of a name never decreases. `lagging` contains exactly the
-expected tasks that are not up with the expected plan version.
+only from the stream manager in the task's container. The epoch of a name never decreases. `lagging` contains exactly
+the expected tasks that are not up with the expected plan version.
 """
 
 from __future__ import annotations
@@ -155,10 +155,10 @@ class Registry(Struct):
         return status is not None and status.state in UP_STATES and self.end_of(task) is None
 
     def end_of(self, task: int) -> str | None:
-        """Return why the last known process of the task has ended; None if it has not ended, or if it finished.
+        """Return why the task's last known process has ended; None if it has not ended, or has finished its work.
 
-        Executors notice an end immediately, stream managers only notice silence. Restores rely on the stream managers;
-        this reason is shown to users.
+        Executors detect an end immediately, stream managers only detect silence. Restores rely on the stream managers;
+        the reason from the executor is shown to users.
         """
         status = self.tasks.get(task)
         below, why = self.ended.get(task, (0, ""))
@@ -166,7 +166,7 @@ class Registry(Struct):
         return why if over else None
 
     def rests(self, task: int) -> bool:
-        """Whether the process of a task has ended and waits for its restart."""
+        """Whether a task's process has ended and is waiting to be restarted."""
         place = self.places.get(task)
         return place is not None and place.name in self.resting.get(place.container, ())
 
@@ -193,10 +193,10 @@ class Registry(Struct):
         return entry.peer if entry is not None else None
 
     def drained(self, stmgrs: Iterable[str], after: float = float("-inf")) -> bool:
-        """Whether no tuple waits or moves in the topology.
+        """Whether no tuple is queued or in transit in the topology.
 
-        Each stream manager must have reported no tuples twice in a row, the second time after all others have reported
-        none. A tuple in transit between two stream managers would show in one of the reports.
+        Each stream manager must have reported twice in a row that it has no tuples, the second time after all others
+        have reported so. A tuple in transit between two stream managers would show in one of the reports.
         """
         entries = [self.stmgrs.get(name) for name in stmgrs]
         latest = after
@@ -224,7 +224,7 @@ class Registry(Struct):
     # ---- stream managers --------------------------------------------------------------------
 
     def register_stmgr(self, peer: bytes, message: control_pb2.RegisterStmgr, now: float) -> set[int]:
-        """Register a stream manager; returns the tasks that it reported."""
+        """Register a stream manager; return the tasks in its registration."""
         record = message.stmgr
         if record.container not in self._containers or record.id != stmgr_id(record.container):
             raise TopologyError(f"{record.id} of container {record.container} is not in the packing plan")
@@ -242,7 +242,7 @@ class Registry(Struct):
         return self._take_tasks(record.container, message.tasks, now)
 
     def beat(self, peer: bytes, message: control_pb2.StmgrHeartbeat, now: float) -> set[int] | None:
-        """Take a heartbeat; returns the tasks that it reported, or None if the sender must register first."""
+        """Take a heartbeat; return the tasks in it, or None if the sender must register first."""
         entry = self.stmgrs.get(message.stmgr_id)
         if entry is None or message.epoch > entry.record.epoch:
             return None
@@ -338,7 +338,7 @@ class Registry(Struct):
         return task in self._spouts
 
     def excuse(self, task: int, epoch: int) -> None:
-        """Ignore failures of this process of a task and of earlier processes, which are about to be replaced."""
+        """Ignore failures of a task's processes up to this epoch, because these processes are about to be replaced."""
         if task in self.places:
             self.excused[task] = max(epoch, self.excused.get(task, -1))
         if task in self.tasks:
@@ -361,7 +361,7 @@ class Registry(Struct):
         self._take_processes(number, record.processes, record.epoch)
 
     def executor_beat(self, peer: bytes, message: control_pb2.ExecutorHeartbeat, now: float) -> bool:
-        """Take a heartbeat; returns False if its sender is no longer an executor of this topology."""
+        """Take a heartbeat; return False if its sender is no longer an executor of this topology."""
         known = self.executors.get(message.container)
         if known is None or message.epoch > known.record.epoch:
             # A heartbeat contains all data for supervision, so an executor that registered with the predecessor counts
@@ -402,7 +402,7 @@ class Registry(Struct):
             self.resting[container] = resting
 
     def _take_end(self, process: control_pb2.ProcessRecord) -> None:
-        """Record that the earlier processes of a task have ended, and this process too unless it is running."""
+        """Record that a task's earlier processes have ended, and so has this process unless it is running."""
         task, runs = process.task_id, process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING)
         if self.ended.get(task, (-1, ""))[0] == process.epoch + (not runs):
             return  # true for nearly all heartbeats
@@ -419,11 +419,11 @@ class Registry(Struct):
         return self._next_sweep
 
     def overslept(self, now: float) -> None:
-        """Note that this master was stopped for a while: messages from that time may still be waiting for it (F10)."""
+        """Record that this master was stopped for a while: messages from that time may still be in its socket (F10)."""
         self._awake_since = now
 
     def sweep(self, now: float) -> list[str]:
-        """Mark processes that have been silent for too long; returns the names of newly marked processes."""
+        """Mark processes that have been silent for too long; return the names of newly marked processes."""
         lost: list[str] = []
         next_sweep = float("inf")
         for name, stmgr in self.stmgrs.items():

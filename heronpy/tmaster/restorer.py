@@ -1,4 +1,4 @@
-"""The tasks of each attempt, and the checkpoint that each attempt starts from (mode EFFECTIVELY_ONCE). Pure.
+"""Decides which tasks belong to an attempt, and from which checkpoint it starts (mode EFFECTIVELY_ONCE). Pure.
 
 The restorer keeps the regions in line with the packing plan. It sends a region back to a checkpoint when part of the
 region is lost, falls back to an older checkpoint when a checkpoint cannot be restored, and starts a region when all
@@ -71,7 +71,7 @@ class Restorer:
     # ---- the regions of the plan ------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Read the records of the predecessor, before the first plan is published."""
+        """Read the predecessor's records, before the first plan is published."""
         log, previous = self._coordinator.log, self._previous
         seen = [region.attempt + 1 for region in previous.regions] if previous is not None else []
         log.next_attempt = max([1, log.next_attempt, *seen])
@@ -79,7 +79,7 @@ class Restorer:
         self.replan(now)
 
     def replan(self, now: float) -> None:
-        """Adapt the regions to the packing plan of the next plan."""
+        """Adapt the regions to the packing plan that the next plan is built from."""
         book = self._shared.book
         places: dict[str, dict[int, int]] = {}
         for task, (container, component) in placement(book.packing).items():
@@ -134,10 +134,9 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether the predecessor may have received a report that this start cannot be restored. Tasks send that report
-        once.
+        """Whether a task may have reported to the predecessor that this start cannot be restored. Sent only once.
 
-        The log only has checkpoints of this topology, so a start from elsewhere is attempted again.
+        The log contains only checkpoints of this topology, so restoring from another topology's checkpoint is retried.
         """
         newest = self._coordinator.newest()
         return self._has_past and (newest is None or newest.checkpoint != record.checkpoint)
@@ -149,7 +148,7 @@ class Restorer:
         return bool(self._coordinator.log.complete or self._coordinator.log.restore_from)
 
     def _choose(self) -> Source | NothingSoundError:
-        """Choose the checkpoint or other start of a restore (F23)."""
+        """Choose the checkpoint or empty state from which a restore starts (F23)."""
         log = self._coordinator.log
         record = self._coordinator.newest()
         if record is not None:
@@ -189,7 +188,7 @@ class Restorer:
         self._shared.note(why, warning=True)
 
     def restore(self, region: Region, why: str, now: float, cause: Cause) -> None:
-        """Restore a region, because a part of it is lost."""
+        """Restore a region of which a part was lost."""
         if self._finisher.done:
             # The last checkpoint contains all data.
             return
@@ -211,15 +210,16 @@ class Restorer:
         self._finisher.begin_again()
 
     def rewind(self, checkpoint: int, now: float) -> int:
-        """Rewind the topology for a user, to a checkpoint or to the newest (0); returns the checkpoint. Raises RpcError
-        if that is impossible.
+        """Rewind the topology, at a user's request, to a checkpoint or the newest (0); return the checkpoint.
+
+        Raises RpcError if the rewind is impossible.
         """
         coordinator = self._coordinator
         if checkpoint:
             coordinator.back_to(checkpoint)
         elif isinstance(choice := self._choose(), NothingSoundError):
             raise choice
-        coordinator.abort("the topology is rewound by heron checkpoints restore", now)
+        coordinator.abort("the topology is being rewound by heron checkpoints restore", now)
         self._forget_failures()
         for region in self.regions.regions:
             self._excuse(region)
@@ -227,7 +227,7 @@ class Restorer:
         return self.regions.regions[0].record.checkpoint
 
     def in_use(self) -> dict[int, str]:
-        """Return the checkpoints that must be kept, with the reasons."""
+        """Return a map from each checkpoint that must be kept to the reason."""
         restored = [r for r in self.regions.regions if not r.started and self._shared.failure is None]
         found = {region.record.checkpoint: f"{region.name} is being restored from it" for region in restored}
         record = self._coordinator.newest()
@@ -236,7 +236,7 @@ class Restorer:
         return found
 
     def forgive(self, now: float) -> None:
-        """Retry failed restores, because a user restarts a part of the topology."""
+        """Retry failed restores, because a user has restarted a part of the topology."""
         if self._forget_failures():
             for region in self.regions.regions:
                 if region.start_at == float("inf"):
@@ -250,7 +250,7 @@ class Restorer:
         return failed
 
     def _excuse(self, region: Region) -> None:
-        """Forget failed restores of the region's old processes, because a new attempt replaces all of them."""
+        """Ignore failed restores of the region's old processes, because a new attempt replaces all of them."""
         for task in region.places:
             self._shared.registry.excuse(task, self._shared.registry.epoch_of(task))
 
@@ -262,7 +262,7 @@ class Restorer:
             self.look_at(container, now)
 
     def look_at(self, container: int, now: float) -> None:
-        """Check the tasks of a container after a change of their statuses."""
+        """Check the tasks of a container whose statuses have changed."""
         registry = self._shared.registry
         for task in registry.tasks_of(container):
             status = registry.tasks.get(task)
@@ -282,14 +282,14 @@ class Restorer:
                 self.restore(region, str(ended), now, Cause.ENDED)
 
     def on_data_lost(self, task: int, attempt: int, why: str, now: float) -> None:
-        """Handle the loss of frames for a task in this attempt."""
+        """Handle a loss of frames that were sent to a task in this attempt."""
         place = self._shared.registry.places.get(task)
         region = self.regions.of_attempt(attempt, place.component) if place is not None else None
         if region is not None and region.started:
             self.restore(region, why, now, Cause.LOSS)
 
     def on_restore_failed(self, message: control_pb2.RestoreFailed, now: float) -> None:
-        """Handle a failed restore of a task: use an older checkpoint, or fail (F23)."""
+        """Handle a task's failed restore: use an older checkpoint, or fail (F23)."""
         registry, log = self._shared.registry, self._coordinator.log
         place = registry.places.get(message.task_id)
         region = self.regions.of(place.component) if place is not None else None

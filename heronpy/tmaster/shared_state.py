@@ -1,8 +1,7 @@
-"""State shared by the operations of the topology master: the data that they read, and the effects that they request.
-Pure.
+"""State shared by the topology master's operations: the data that they read, and the effects that they request. Pure.
 
 A `SharedState` only decides when a changed plan is published. Changes of addresses are collected for a
-moment, so that a restart of 1000 containers does not produce 1000 plans; other changes are published
+moment, so that restarting 1000 containers does not produce 1000 plans; other changes are published
 immediately.
 """
 
@@ -88,12 +87,12 @@ class SharedState(Struct):
     # ---- the plan ---------------------------------------------------------------------------
 
     def change_plan(self, now: float) -> int:
-        """Request a new plan as soon as it can be built; returns its future version."""
+        """Request a new plan as soon as it can be built; return its future version."""
         self.publish_at = now
         return self.book.version + 1
 
     def change_addresses(self, now: float) -> None:
-        """Request a new plan after a short wait for further changes of addresses."""
+        """Request a new plan after a short wait, in which addresses may change further."""
         if self.publish_at is None:
             first = self.book.plan is None
             unconfirmed = self.book.unconfirmed(self.registry.stmgrs)
@@ -101,7 +100,7 @@ class SharedState(Struct):
             self.publish_at = now if first else now + settle
 
     def publish_if_due(self, now: float) -> bool:
-        """Build, store and send the next plan if its time has come and it can be built."""
+        """Build, store and send the next plan if it is due and can be built."""
         if self.publish_at is None:
             return False
         stmgrs = self.registry.stmgrs
@@ -123,7 +122,7 @@ class SharedState(Struct):
         return True
 
     def publish_deadline(self) -> float | None:
-        """Time of the next call of `publish_if_due`; None while a stream manager is missing."""
+        """The time of the next call of `publish_if_due`; None while a stream manager is missing."""
         if self.publish_at is None or self.book.missing(self.registry.stmgrs):
             return None
         return self.publish_at
@@ -132,7 +131,7 @@ class SharedState(Struct):
 
     @property
     def pace_s(self) -> float:
-        """Minimum seconds between two checks of all tasks."""
+        """Minimum number of seconds between two checks of all tasks."""
         small = len(self.registry.places) <= SMALL_TOPOLOGY_TASKS
         return 0.0 if small else self.settings.progress_interval_s
 
@@ -142,7 +141,7 @@ class Operation(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the operation, for X in `X is running; try again when it is done`."""
+        """Name of the operation, as X in `X is running; try again when it is done`."""
 
     @property
     def done(self) -> bool: ...
@@ -151,4 +150,4 @@ class Operation(Protocol):
     def deadline(self) -> float | None: ...
 
     def advance(self, now: float) -> None:
-        """Check the registry, and take the steps that are possible now."""
+        """Check the registry, and take all steps that are possible now."""

@@ -1,6 +1,6 @@
 """The I/O of the topology master: sockets, state manager, timer.
 
-Every message becomes an event; effects are performed in the order of the machine's decisions.
+Every message becomes an event; effects are performed in the order in which the machine decides on them.
 Writes to the state manager run in a thread; later effects wait for them, so no process
 receives a plan that is not stored, while heartbeats are still handled.
 """
@@ -153,7 +153,7 @@ class Shell:
     # ---- life -------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Run the topology master; returns the exit code of the process."""
+        """Run the topology master; return the exit code of the process."""
         self._exit = asyncio.get_running_loop().create_future()
         self._server = ControlServer([self._endpoint], self._on_request, keys=self._keys)
         self._authenticator = authenticator_of(self._keys)
@@ -199,7 +199,7 @@ class Shell:
         log.info("topology master of %s with epoch %d at %s", self._name, self._store.epoch, endpoint)
 
     async def _stand_by(self, endpoint: str) -> None:
-        """Wait until this process may lead, in the order of this topology's masters."""
+        """Wait until this process becomes the topology's leading master."""
         assert self._exit is not None
         log.info("standing by for the topology master of %s", self._name)
         standby = Standby(self._store, self._settings.takeover_s, self._clock, self._keys)
@@ -332,12 +332,12 @@ class Shell:
         self._feed(events.ExecutorBeat(peer, body))
 
     def _taken(self, event: events.Event) -> Message:
-        """Acknowledge an event, which its sender repeats until the acknowledgement."""
+        """Handle and acknowledge an event; until it is acknowledged, its sender repeats it."""
         self._feed(event)
         return control_pb2.Ok()
 
     def _on_update(self, peer: bytes, body: control_pb2.UpdateTopology) -> Answer:
-        """Refuse an update if the disk is full, because the update would outlast its client."""
+        """Handle a request for an update; refuse it if a disk is full, because an update outlasts its client."""
         full = full_folder(*self._folders)
         if full is not None:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
@@ -421,7 +421,7 @@ class Shell:
                 self.stop(self._fence_code())
                 return
             except (StateError, OSError) as error:
-                log.error("cannot write the %s, trying again: %s", effect.node.value, error)
+                log.error("cannot write the %s (%s); trying again", effect.node.value, error)
                 await asyncio.sleep(backoff.next_s())
                 continue
             backoff.reset()

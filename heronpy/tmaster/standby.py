@@ -1,4 +1,4 @@
-"""A topology master that waits for its turn (F03, F10).
+"""A topology master that waits until it may take over (F03, F10).
 
 A standby takes over when the location of the active master is gone (the master died, or its session expired), or when
 the active master has not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new, higher
@@ -30,7 +30,7 @@ MISSED_MIN = 2
 
 
 class FailureDetector:
-    """Measures how long the holder of the location has been silent, on the caller's clock."""
+    """Measures, on the caller's clock, how long the holder of the location has been silent."""
 
     def __init__(self, takeover_s: float) -> None:
         self._takeover_s = takeover_s
@@ -40,7 +40,7 @@ class FailureDetector:
         self._missed = 0
 
     def look(self, holder: bytes, now: float) -> None:
-        """Note the current holder. After a pause of this process, earlier silence does not count."""
+        """Record the current holder. If this process was paused, earlier silence does not count."""
         paused = self._looked_at is not None and now - self._looked_at > self._takeover_s
         self._looked_at = now
         if holder != self._holder or paused:
@@ -55,7 +55,7 @@ class FailureDetector:
         self._missed += 1
 
     def overdue(self, now: float) -> bool:
-        """Whether to take over from a holder whose location still exists."""
+        """Whether to take over from a silent holder whose location still exists."""
         return self._missed >= MISSED_MIN and now - self._heard_at >= self._takeover_s
 
 
@@ -72,7 +72,7 @@ class Standby:
         self._complaint = ""
 
     async def wait(self, claim: Callable[[bytes | None], bool], end: asyncio.Future[int]) -> bool:
-        """Wait until `claim(silent holder)` succeeds; returns False if `end` is done first."""
+        """Wait until `claim(silent holder)` succeeds; return False if `end` is done first."""
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
 

@@ -1,8 +1,8 @@
-"""The topology master's access to the state manager: claims the topology, loads plans, writes plans.
+"""The topology master's access to the state manager: claims the topology, and loads and writes plans.
 
 Invariants: nothing is written before the location is claimed; every write names the version that it
-replaces, so only one of two masters that both claim the topology succeeds. A master that finds the
-location of a higher epoch raises FencedError and must not be restarted.
+replaces, so if two masters claim the topology, only one succeeds. A master that finds a location with a higher epoch
+raises FencedError and must not be restarted.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _WRITTEN_LATER = (Node.UPDATE, Node.TOTALS, Node.EVENTS, Node.MINUTES, Node.COUN
 
 
 class TopologyRemovedError(StateError):
-    """The topology was removed, so it needs no master."""
+    """The topology was removed and needs no master."""
 
 
 class Loaded(Struct, frozen=True):
-    """The state that a topology master finds at its start."""
+    """The state that a topology master finds when it starts."""
 
     topology: topology_pb2.Topology
     packing: plan_pb2.PackingPlan
@@ -81,7 +81,7 @@ class Store:
         self._outdated = False
 
     def claim(self, endpoint: str, pid: int, host: str) -> plan_pb2.TmasterLocation | None:
-        """Become the master; returns None, or another master's location. Raises FencedError if that master is newer."""
+        """Become the master and return None, or return another master's location. FencedError if that is newer."""
         location = plan_pb2.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
@@ -116,8 +116,8 @@ class Store:
     def take_over(self, silent: bytes | None, endpoint: str, pid: int, host: str) -> bool:
         """Become the master with a new epoch, replacing a silent master if given.
 
-        Returns False if another process was faster; after a StateError the next call continues where this call stopped.
-        No lock is held, because a stopped process would keep it. Instead, a process withdraws if it finds that a later
+        Returns False if another process was faster; after a StateError, the next call continues where this one stopped.
+        No lock is used, because a stopped process would keep it. Instead, a process withdraws if it finds that a later
         epoch has been taken, so epochs follow the order of the claims.
         """
         path, counter = paths.tmaster(self._topology), paths.epoch(self._topology, "tmaster")
@@ -140,7 +140,7 @@ class Store:
         return True
 
     def outdate(self) -> None:
-        """Give every node a new version, so that a predecessor that wakes up cannot write any node."""
+        """Give every node a new version, so that a predecessor that wakes up cannot write to any node."""
         self._outdated = True
         for node, path in self._paths.items():
             for _ in range(_OUTDATE_TRIES):
@@ -155,7 +155,7 @@ class Store:
                 raise StateError(f"another process keeps writing the {node.value} of {self._topology}; try again")
 
     def check_fence(self) -> bool:
-        """Whether the location belongs to this process. Raises ReplacedError if it belongs to a newer master."""
+        """Return whether the location belongs to this process. Raises ReplacedError if it belongs to a newer master."""
         path = paths.tmaster(self._topology)
         found = self._state.get(path)
         if found is None:
@@ -169,7 +169,7 @@ class Store:
         return ReplacedError(f"the topology master of {self._topology}", self.epoch, newer)
 
     def reclaim(self) -> None:
-        """Write the location again if it was removed, unless the topology is gone, too.
+        """Write the location again if it was removed, unless the topology is also gone.
 
         An older master may have written its own location when its session with the state manager was renewed.
         """
@@ -203,7 +203,9 @@ class Store:
         self._read_if_sound(Node.LAST, control_pb2.LastAnswers)  # only to learn its version, which the next write needs
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
-            raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
+            raise StateError(
+                f"the state manager has no {missing.value} of {self._topology}; kill the topology and submit it again"
+            )
         if previous is not None and previous.tmaster_epoch > self.epoch:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
@@ -231,7 +233,7 @@ class Store:
         return None
 
     def write(self, node: Node, value: Message | None) -> None:
-        """Write or remove a node. Raises FencedError if another process has written it, or another StateError."""
+        """Write or remove a node. Raises FencedError if another process wrote it, StateError if it fails otherwise."""
         path, version = self._paths[node], self._versions.get(node, 0)
         try:
             if value is not None:

@@ -1,4 +1,4 @@
-"""Reports of tasks besides their figures: hot lines, exceptions, memory, slow tuples. Pure."""
+"""The parts of task reports that are not figures: hot lines, exceptions, memory, slow tuples. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLOW_KEPT = 16
 
 
 class _Trail(Struct):
-    """The memory trail of a task, and the slow tuples and hot lines of its current process."""
+    """A task's memory trail, and the slow tuples and hot lines of its current process."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
     sizes: array[float] = field(default_factory=lambda: array("d"))
@@ -39,7 +39,7 @@ class _Trail(Struct):
         return len(self.sizes) > 1 and max(self.sizes) - min(self.sizes) >= TOLD_BYTES
 
     def add(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Add the memory of a report, unless the last point is too recent."""
+        """Add the memory size of a report, unless the last point is too recent."""
         if self.times and now - self.times[-1] < STEP_S:
             return
         value = next((sample.value for sample in report.samples if sample.name == _METRIC), 0.0)
@@ -69,8 +69,8 @@ class TaskReports:
     """The slow tuples and hot lines of each task, and its memory over the last two minutes.
 
     A process reports all slow tuples that it keeps. The slowest tuples of the task's earlier processes are kept as
-    well. Minutes are too coarse for a leak that reaches its limit within one minute. Invariants: At most `SLOW_KEPT`
-    slow tuples of a task's current process are kept, and the same number for its earlier processes. A trail of
+    well. Memory is recorded in short steps, because a leak may reach its limit within a minute. Invariants: At most
+    `SLOW_KEPT` slow tuples are kept of a task's current process, and the same number of earlier ones. A trail of
     memory has at most `POINTS_MAX` points of one process, at least `STEP_S` apart. The trail of the previous process is
     kept for `TRAIL_KEPT_S`.
     """
@@ -79,7 +79,7 @@ class TaskReports:
         self._tasks: dict[str, _Task] = {}
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take the data of a task's report; a report of an older process than the last is ignored."""
+        """Take the data of a task's report; reports of earlier processes are ignored."""
         if not report.task_id:
             return
         task = self._tasks.get(report.process)
@@ -115,7 +115,7 @@ class TaskReports:
     def hot_spots(
         self, component: str, exceptions: Iterable[control_pb2.ExceptionReport], now: float
     ) -> dict[str, HotSpots]:
-        """Return the reports by process; an empty component selects all. Memory that hardly changed is left out."""
+        """Return the reports by process; an empty component selects all. Memory that has hardly changed is omitted."""
         reports: defaultdict[str, list[control_pb2.ExceptionReport]] = defaultdict(list)
         for report in exceptions:
             if component in ("", report.component):
@@ -164,8 +164,8 @@ def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> Slo
 
 
 def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> HotSpots:
-    """Return the hot lines, with the last place where the task raised and the common part of the exceptions of that
-    type and line.
+    """Return the hot lines, with the line that raised the task's last exception, and the common part of all exceptions
+    with its type and line.
     """
     hot = replace(hot)
     if not reports:
@@ -184,7 +184,7 @@ def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> 
 
 
 def alike(messages: Sequence[tuple[str, int]]) -> tuple[str, int, int]:
-    """Return the common words of most of these messages, the number of messages with them, and the total number.
+    """Return the words that most of these messages share, the number of messages with these words, and the total.
 
     Each message has a count. Words are compared by position among the messages of the most frequent length. The text is
     "" if there is no common word.

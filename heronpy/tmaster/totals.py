@@ -1,10 +1,10 @@
 """The counts of all processes of a topology, including those that have ended. Pure.
 
-A task and a stream manager count from 0 each time they start. This module keeps the last counts of each process and
-adds them up, so a total belongs to the topology and not to a process. Invariants: no total ever decreases, for any
-reports in any order; each process counts once, independent of its number of reports.
+Tasks and stream managers count from 0 each time they start. This module keeps the last counts of each process and
+adds them up, so a total belongs to the topology and not to a process. Invariants: no total ever decreases, whatever
+the order of the reports; each process counts once, however often it reports.
 
-Reports of different tasks may be seconds apart. A view is therefore taken at one moment (`moment`) after which all
+Reports of different tasks may be seconds apart. A view is therefore taken at a moment (`moment`) after which all
 tasks have reported. The view shows a task's emitted tuples at its first report after the moment, and its executed
 tuples at its last report before the moment. So without losses no component shows more executed tuples than were emitted
 to it.
@@ -64,7 +64,7 @@ _TOLD = (
 
 
 class TaskCounts(Struct):
-    """The counters of one task over all of its processes."""
+    """The counters of one task across all of its processes."""
 
     spout: bool
     epoch: int
@@ -101,7 +101,7 @@ class TaskCounts(Struct):
     witness: int = 0
 
     def take_letters(self, before: int) -> None:
-        """Take the number of dead letters on disk from earlier processes; unlike reports, files lose no counts."""
+        """Take the number of dead letters that earlier processes left on disk; unlike reports, files lose no counts."""
         known = self.before[_LETTERS]
         self.before = (*self.before[:_LETTERS], max(known, before), *self.before[_LETTERS + 1 :])
 
@@ -109,7 +109,7 @@ class TaskCounts(Struct):
         return tuple(map(_sum, self.before, self.latest))
 
     def keep(self, at: float) -> None:
-        """Record the totals for this moment."""
+        """Record the current totals for this moment."""
         moments, reports = self.moments, self.reports
         if moments and at < moments[-1]:  # the clock was set back
             moments.clear()
@@ -126,7 +126,7 @@ class TaskCounts(Struct):
             del reports[:unneeded]
 
     def totals_at(self, moment: float) -> tuple[int, ...]:
-        """Return the totals at a moment; the emitted tuples may include a few from shortly after the moment."""
+        """Return the totals at a moment; emitted tuples may include a few from shortly afterwards."""
         if not self.moments:
             return self.totals()
         counted = self.reports[max(0, bisect_right(self.moments, moment) - 1)]
@@ -182,7 +182,7 @@ class Totals(Struct):
     _retired_of: dict[str, control_pb2.RetiredTotals] = field(default_factory=dict)
 
     def let_emit(self, spouts: Mapping[int, int]) -> None:
-        """Record that a plan allows these spout tasks to emit, each with the epoch of its stream manager (0 if
+        """Record that a plan allows these spout tasks to emit; each task is given with its stream manager's epoch (0 if
         unknown).
         """
         fresh = spouts.keys() - self.let.keys()
@@ -197,7 +197,7 @@ class Totals(Struct):
             self.take_stmgr(record.id, record.epoch)
 
     def take_task(self, status: control_pb2.TaskStatus, spout: bool, container: int = 0, stmgr_epoch: int = 0) -> None:
-        """Take the status that a process of a task reports.
+        """Take the status that a task's process reports.
 
         `stmgr_epoch` is the epoch of the stream manager that forwards the status. Epoch 0 and container 0 mean unknown.
         """
@@ -267,9 +267,9 @@ class Totals(Struct):
             known.keep(status.counted_at)
 
     def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0, ends: bool = False) -> None:
-        """Record the tuples that a stream manager has discarded or lost; without tuples, only its incarnation.
+        """Record the tuples that a stream manager has discarded or lost; if none are given, only its incarnation.
 
-        `ends` means that the report is final and includes the tuples that the stream manager still held.
+        `ends` means that the report is final and includes the tuples that were still in the stream manager.
         """
         known = self.stmgrs.get(name)
         if known is None:
@@ -296,7 +296,7 @@ class Totals(Struct):
         known.left = False
 
     def take_dropped(self, name: str, dropped: Mapping[str, int]) -> None:
-        """Record the tuples by component that one process of a stream manager has discarded on purpose."""
+        """Record, by component, the tuples that one process of a stream manager has discarded on purpose."""
         known = self.stmgrs[name]
         known.dropped = max(known.dropped, dict(dropped), key=lambda counts: sum(counts.values()))
 
@@ -320,7 +320,7 @@ class Totals(Struct):
         return _sum(before, latest)
 
     def take_process(self, process: control_pb2.ProcessRecord) -> None:
-        """Record how the previous process of a task ended."""
+        """Record how a task's previous process ended."""
         carries_tuples = process.kind != control_pb2.PROCESS_OTHER
         if not self.uncounted and carries_tuples and process.restarts and process.exit not in ORDERLY_ENDS:
             self.uncounted = True
@@ -331,13 +331,13 @@ class Totals(Struct):
             self.changes += 1
 
     def start(self, wall: float) -> None:
-        """Record the start of the topology at this wall time, unless a predecessor handed over an earlier time."""
+        """Record that the topology started at this wall time, unless a predecessor handed over an earlier time."""
         if not 0 < self.started_at <= wall:
             self.started_at = wall
             self.changes += 1
 
     def count_restores(self, regions: int) -> None:
-        """Add to the number of times that a region went back to a checkpoint."""
+        """Increase the number of times that a region went back to a checkpoint."""
         self.restores = _sum(self.restores, regions)
         self.changes += 1
 
@@ -347,8 +347,8 @@ class Totals(Struct):
         self.has_run = True
 
     def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str], names: AbstractSet[str] = frozenset()) -> None:
-        """Set the tasks and stream managers of the plan, and the names of tasks; keeps the counts of all other
-        tasks.
+        """Set the tasks and stream managers of the plan, and the names of tasks; the counts of all other tasks are
+        kept.
         """
         others = [name for name in self.restarts if name not in names and name not in stmgrs]
         for name in others[: max(0, len(others) - RETIRED_MAX)]:
@@ -382,7 +382,7 @@ class Totals(Struct):
         return _added(*(counts for known in self.stmgrs.values() for counts in (known.dropped_before, known.dropped)))
 
     def moment(self, tasks: Iterable[int]) -> float:
-        """Return the newest moment after which all of these tasks, except silent tasks, have reported."""
+        """Return the newest moment after which all of these tasks, except silent ones, have reported."""
         newest = [known.moments[-1] for task in tasks if (known := self.tasks.get(task)) and known.moments]
         last = max(newest, default=0.0)
         talking = [at for at in newest if at >= last - SILENT_S]
@@ -393,7 +393,7 @@ class Totals(Struct):
         return self._moment
 
     def fill(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
-        """Replace the counts of the current process by the task's totals at a moment, or by the latest (0)."""
+        """Replace the current process's counts with the task's totals at a moment; 0 means the latest totals."""
         known = self.tasks.get(status.task_id)
         if known is not None:
             totals = known.totals_at(moment) if moment else known.totals()
@@ -408,7 +408,7 @@ class Totals(Struct):
             status.at_least = True
 
     def retired(self, tasks: Collection[int], moment: float = 0.0) -> list[control_pb2.RetiredTotals]:
-        """Return the counts by component of all tasks except these, at a moment or the latest (0)."""
+        """Return the counts, by component, of all tasks except these at a moment; 0 means the latest counts."""
         found: dict[str, control_pb2.RetiredTotals] = {}
         for component, summed in self._retired_of.items():
             found[component] = control_pb2.RetiredTotals()
@@ -439,7 +439,7 @@ class Totals(Struct):
 
     @classmethod
     def of(cls, kept: control_pb2.TotalsLedger | None, topology_id: str) -> Totals:
-        """Restore a predecessor's totals; without them, or if they belong to another topology, start new totals."""
+        """Restore a predecessor's totals; start new totals if there are none or they belong to another topology."""
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
             return totals
@@ -465,7 +465,7 @@ class Totals(Struct):
         return totals
 
     def summed(self, moment: float = 0.0, mode: str = "ATMOST_ONCE") -> control_pb2.TupleTotals:
-        """Return the totals of a topology of this reliability mode at a moment, or the latest (0)."""
+        """Return the totals of a topology with this reliability mode at a moment; 0 means the latest totals."""
         totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
         for task, known in self.tasks.items():

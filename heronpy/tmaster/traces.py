@@ -1,6 +1,6 @@
-"""Traces: joins the spans that tasks report, and compares the clocks of hosts. Pure.
+"""Joins spans from tasks into traces, and compares the clocks of hosts. Pure.
 
-Spans arrive in any order. A trace is shown once the span of its spout is known; spans below a lost span are left out.
+Spans arrive in any order. A trace is shown once the span of its spout is known; spans below a lost span are omitted.
 Invariants: at most the `TRACES_MAX` latest traces are kept, with at most `SPANS_MAX` spans each; a span counts once.
 """
 
@@ -20,7 +20,7 @@ TRACES_MAX = 1000
 SPANS_MAX = 200
 #: Limits of requests.
 RATE_MAX, LEASE_MAX_S = 1000.0, 10.0
-#: Seconds for which a trace is left out because a call may still be in progress.
+#: Seconds for which a trace is omitted because a call may still be in progress.
 SETTLE_S = 2.0
 
 CLOCKS_MAX: Final = 10_000
@@ -40,7 +40,7 @@ ENDS = {
 
 
 class Way(Struct, frozen=True):
-    """The path of a tuple to a call and through it: its parts in order, in seconds."""
+    """The path of a tuple to a call and through the call, as parts in order, with the seconds of each."""
 
     parts: tuple[tuple[str, float], ...]
     #: Whether one clock measured all parts; False if a part is between two hosts.
@@ -94,7 +94,7 @@ def _seconds(first_ns: int, last_ns: int) -> float:
 
 
 class Placed(Struct, frozen=True):
-    """A span on the timeline of its trace, with the seconds from the start of next_tuple to its first part."""
+    """A span on the timeline of its trace, with the seconds from the start of next_tuple to the span's first part."""
 
     span: Span
     start_s: float
@@ -108,8 +108,8 @@ class Placed(Struct, frozen=True):
 def placed(spans: list[Span]) -> list[Placed]:
     """Return the spans of a trace in chronological order, beginning with the spout.
 
-    Spans below a missing span are left out. A span begins at the end of its parent's call, or earlier if the tuple was
-    sent before that end.
+    Spans below a missing span are omitted. A span begins when its parent's call ends, or earlier if the tuple was sent
+    earlier.
     """
     children: dict[int, list[Span]] = {}
     for span in spans:
@@ -162,9 +162,9 @@ def shown(one: Placed) -> TraceSpan:
 class Clocks:
     """Offsets of the hosts' monotonic clocks, which executors compare with the topology master's clock.
 
-    Times are nanoseconds; `now_ns` is the time of the topology master's clock, whose number is `own`.
+    Times are nanoseconds; `now_ns` is the time of the topology master's clock, which has the number `own`.
 
-    Invariant: the `CLOCKS_MAX` clocks that were reported last are kept.
+    Invariant: the `CLOCKS_MAX` most recently reported clocks are kept.
     """
 
     def __init__(self, own: int) -> None:
@@ -173,7 +173,7 @@ class Clocks:
         self._known: OrderedDict[int, tuple[int, Offset]] = OrderedDict()
 
     def take(self, told: control_pb2.ClockOffset, now_ns: int) -> None:
-        """Record an executor's sample of its host's clock; the most precise sample of a host is used."""
+        """Record an executor's sample of its host's clock; for each host, the most precise sample is used."""
         if not told.clock or told.clock == self._own or not told.error:
             return
         new, known = Offset(told.offset, told.error), self.offset(told.clock, now_ns)
@@ -184,7 +184,7 @@ class Clocks:
                 self._known.popitem(last=False)
 
     def offset(self, clock: int, now_ns: int) -> Offset | None:
-        """Return the offset from this clock to the topology master's clock; None without a recent sample."""
+        """Return the offset from this clock to the topology master's clock; None if there is no recent sample."""
         if clock == self._own:
             return Offset(0, 0)
         at_ns, offset = self._known.get(clock, (0, None))
@@ -192,7 +192,7 @@ class Clocks:
         return offset.aged(age_ns) if offset is not None and age_ns <= KEPT_NS else None
 
     def relate(self, span: control_pb2.Span, now_ns: int) -> None:
-        """Store the offset between the two hosts' clocks in a span between hosts, if both clocks are known."""
+        """In a span between two hosts, store the offset between the hosts' clocks if both are known."""
         span.clock_shift = span.clock_error = 0  # only this master sets these fields
         if span.source_clock == span.clock or not span.source_clock:
             return
@@ -213,7 +213,7 @@ class _Trace:
         self._joined: _Joined | None = None
 
     def add(self, span: Span, now: float) -> bool:
-        """Add a span; returns False if the trace has too many spans."""
+        """Add a span; return False if the trace has too many spans."""
         if span.number in self.spans:
             return True
         if len(self.spans) >= SPANS_MAX:
@@ -226,7 +226,7 @@ class _Trace:
 
     @property
     def joined(self) -> _Joined:
-        """Return the trace joined from its spans, which must include a root."""
+        """Join the spans into a trace; the spans must include a root."""
         if self._joined is None:
             spans = self.spans.values()
             parents = {span.parent for span in spans}
@@ -275,7 +275,7 @@ class _Figures(Struct):
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least this share of the values does not exceed; 0 without values."""
+    """Return the smallest value that at least this share of the values does not exceed; 0 if there are no values."""
     if not ordered:
         return 0.0
     return ordered[max(0, -int(-len(ordered) * share // 1) - 1)]
@@ -288,7 +288,7 @@ class TraceStore:
         """`clocks` compares the clocks of several hosts."""
         self._clocks = clocks
         self._traces: OrderedDict[int, _Trace] = OrderedDict()
-        #: Number of spans that were dropped for lack of room.
+        #: Number of spans that were dropped for lack of space.
         self.discarded = 0
 
     def __len__(self) -> int:
@@ -354,7 +354,7 @@ class TraceStore:
 
 
 def _figures(traces: Iterable[_Trace]) -> list[Hop]:
-    """Return the hops of each connection between two components, in the order in which a tuple passes them."""
+    """Return the figures of each connection between two components, hop by hop in a tuple's order."""
     found: dict[tuple[str, str], dict[str, _Figures]] = {}
     for trace in traces:
         for way, hop, took_s, error_s in trace.joined.hops:

@@ -1,4 +1,4 @@
-"""The steps of an update, which gives a running topology another packing plan. Pure.
+"""Takes a running topology from one packing plan to another, in steps. Pure.
 
 The steps, each stored before it is announced:
 
@@ -7,19 +7,19 @@ The steps, each stored before it is announced:
                wait until all of them are registered
     SWITCHING  the physical plan contains the new tasks and no removed tasks; wait until every task has applied it
     DRAINING   removed tasks get no new tuples; wait until they are empty, or until the drain timeout. When tasks move
-               to other containers, the spouts wait, too, until the whole topology is empty: tuples in flight to a
-               removed stream manager would be lost
+    to other containers, the spouts also wait until the whole topology is empty: tuples in flight to a
+    removed stream manager would be lost
     SETTLING   the packing plan is the new one, so executors stop the removed processes; tasks that move
-               to another container start there; wait for them
+    to another container start there; wait until these tasks are up
 
 Before DRAINING, a missed deadline or a task that cannot start rolls the whole update back. An intent is kept in
 the state manager from the first step until the final packing plan is stored; a restarted topology master resumes
-the update at the step that the stored plans show. Packing plan versions record the progress: v before, v+1 the
-union, v+2 the end (new, or old again after a rollback).
+the update at the step that the stored plans show. The packing plan's version records the progress: v before
+the update, v+1 for the union, v+2 at the end (for the new plan or, after a rollback, the old one).
 With checkpoints, the switch restarts the regions whose tasks change, from the checkpoint of SAVING: keyed state
 moves to the tasks that now own its keys, nothing is drained, and a rollback restores that checkpoint as well.
 Only DRAINING waits for tuples to be processed, and it has a deadline. So an update ends even while backpressure
-holds all spouts.
+holds back all spouts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from heronpy.tmaster.shared_state import SharedState
 
 #: Seconds without tuples before a removed task ends; longer than a frame is in transit to the task.
 QUIET_S = 0.5
-#: Seconds after which tasks move even if the topology is not empty, for example because its ticks emit.
+#: Seconds after which tasks move even if the topology is not empty, for example because bolts emit on each tick.
 MOVE_WAIT_S = 5.0
 _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
 
@@ -59,18 +59,18 @@ class Phase(Enum):
 
 
 class Saver(Protocol):
-    """Takes the checkpoint for an update."""
+    """Takes the checkpoint that an update needs."""
 
     @property
     def plain(self) -> frozenset[str]:
-        """Components with a plain State in the last checkpoint."""
+        """Components that have a plain State in the last checkpoint."""
 
     @property
     def settled(self) -> bool:
-        """Whether every task has restored and runs with the current plan."""
+        """Whether every task has restored its state and runs with the current plan."""
 
     def ask(self, now: float) -> int:
-        """Begin a checkpoint; returns the token for `outcome`."""
+        """Request a checkpoint; return the token for `outcome`."""
 
     def outcome(self, token: int) -> Answer | None:
         """Return the result of the checkpoint; None while it is in progress."""
@@ -152,7 +152,7 @@ class Update:
     def resume(
         cls, shared: SharedState, intent: plan_pb2.UpdateIntent, now: float, saver: Saver | None = None
     ) -> Update:
-        """Continue the update of a predecessor; the plan book shows whether the update had switched."""
+        """Continue a predecessor's update; the plan book shows whether the update had reached SWITCHING."""
         update = cls(shared, intent, [], saver)
         if placement(shared.book.packing) == placement(update._middle) and update._has_switched():
             shared.registry.place(update._union, update._old_spouts | update._new_spouts)
@@ -288,7 +288,7 @@ class Update:
             self._roll_back(now, f"within {self._timeout()} these tasks did not apply the new plan: {listed(names)}")
 
     def _in_force(self) -> bool:
-        """Whether the requested plan is published and, with checkpoints, every task has restored for it."""
+        """Whether the requested plan is published and, with checkpoints, every task has restored its state for it."""
         book = self._shared.book
         published = book.plan is not None and book.plan.version >= self._version
         return published and (self._saver is None or self._saver.settled)
@@ -309,7 +309,7 @@ class Update:
         self._commit(now)
 
     def _undrained(self) -> list[int]:
-        """Return removed tasks that may still have work, and all other tasks with work if the spouts are held.
+        """Return removed tasks that may still have work and, if the spouts are held back, all other tasks with work.
 
         All tasks must be idle during the same period, because one task may feed another. The period has a minimum
         length, because frames may be in transit between two stream managers.
@@ -413,14 +413,14 @@ class Update:
 
 
 def _is_busy(status: control_pb2.TaskStatus, leaves: bool) -> bool:
-    """Whether a task has work; pending tuples of a spout only count if the task leaves."""
+    """Whether a task has work; a spout's pending tuples only count if the task is being removed."""
     # Bytes without tuples are frames that the stream manager still holds for the task.
     queued = status.in_queue_tuples or status.in_queue_bytes
     return bool(queued or status.out_queue_tuples or (leaves and status.pending))
 
 
 def check_request(shared: SharedState, message: control_pb2.UpdateTopology) -> None:
-    """Raise RpcError or TopologyError if an update must not begin."""
+    """Raise RpcError or TopologyError if the requested update must not begin."""
     book, target = shared.book, message.packing_plan
     if message.expected_version != book.packing.version:
         raise RpcError("the packing plan has changed; run update again")
@@ -448,7 +448,7 @@ def same(shared: SharedState, message: control_pb2.UpdateTopology) -> bool:
 
 
 def union_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """Return a plan with all current and all added tasks; moved tasks stay in their old containers."""
+    """Return a plan with all current and all added tasks, in which moved tasks are still in their old containers."""
     union: plan_pb2.PackingPlan = packing_plan.union(old, new)
     union.version = old.version + 1
     return union

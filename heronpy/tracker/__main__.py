@@ -1,4 +1,4 @@
-"""`python -m heronpy.tracker`: the tracker as `heron ui` starts it, on loopback and with a log file."""
+"""`python -m heronpy.tracker`: the tracker that `heron ui` starts, on loopback and with a log file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`POST /api/v1/.../actions/...`: the same changes as from the command line, by the same code.
+"""`POST /api/v1/.../actions/...`: the changes that the command line can make, made by the same code.
 
-With `dry_run` a request only reports its planned effect. With If-Match a request is refused if the plan
-has changed since the client read it. Only one change of a topology runs at a time.
+With `dry_run`, a request only reports its planned effect. With If-Match, a request is refused if the plan
+has changed since the client read it. Only one change to a topology runs at a time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Order:
         return self.record.topology
 
     def timeout_s(self, default: float = TIMEOUT_S) -> float:
-        """The time limit. Raises Problem if it is invalid."""
+        """The request's time limit. Raises Problem if it is invalid."""
         wanted = self.body.timeout_s if self.body.timeout_s is not None else default
         if not 0.1 <= wanted <= TIMEOUT_MAX_S:
             raise Problem(400, "bad-request", f"timeout_s is {wanted:g}; it must be from 0.1 to {TIMEOUT_MAX_S:g}")
@@ -107,7 +107,7 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
 def _action(
     name: str, *fields: str, with_version: bool = False
 ) -> Callable[[Callable[[Order], Done]], Callable[[Order], Done]]:
-    """Declare a function as an action with these fields of the body; its docstring is the route's summary."""
+    """Declare a function as an action with these body fields; the function's docstring is the route's summary."""
 
     def declare(do: Callable[[Order], Done]) -> Callable[[Order], Done]:
         async def answer(call: Call) -> ActionResult:
@@ -124,7 +124,7 @@ def _action(
 
 
 def _do(call: Call, action: str, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int, str, list[str]]:
-    """Perform the action; returns the version of the plan, the sentence and its parts. Blocking."""
+    """Perform the action; return the plan's version, the outcome as a sentence, and its details. Blocking."""
     with call.source.own_session() as session:
         order = Order(session, call.watched.record, body)
         if action in INSTEAD:
@@ -152,13 +152,13 @@ def _set_state(order: Order, active: bool) -> Done:
 
 @_action("activate")
 def _activate(order: Order) -> Done:
-    """Let the spouts emit."""
+    """Activate the topology, so that its spouts emit."""
     return _set_state(order, True)
 
 
 @_action("deactivate")
 def _deactivate(order: Order) -> Done:
-    """Pause the spouts."""
+    """Deactivate the topology, so that its spouts pause."""
     return _set_state(order, False)
 
 
@@ -221,7 +221,7 @@ def _scaled(verbs: tuple[str, str, str], done: Scaled) -> Done:
         return "nothing changes: the topology is as requested", []
     add, remove_, move = verbs
     counts = f"{add} {counted(len(done.added), 'task')}, {remove_} {len(done.removed)}, {move} {len(done.moved)}"
-    lost = f"; {counted(done.discarded, 'tuple')} of removed tasks discarded" if done.discarded else ""
+    lost = f"; {counted(done.discarded, 'tuple')} of removed tasks were discarded" if done.discarded else ""
     signs = (("+", done.added), ("-", done.removed), (">", done.moved))
     return counts + lost, [f"{sign} {name}" for sign, names in signs for name in names]
 
@@ -248,7 +248,7 @@ def _savepoint(order: Order) -> Done:
 
 @_action("restore", "checkpoint")
 def _restore(order: Order) -> Done:
-    """Restore a `checkpoint`, by default the newest intact one."""
+    """Go back to a `checkpoint`, by default the newest intact one."""
     from heronpy.clusters.rewinding import preview, rewind
 
     _check_stateful(order)
@@ -261,7 +261,7 @@ def _restore(order: Order) -> Done:
 
 @_action("kill")
 def _kill(order: Order) -> Done:
-    """Stop the topology and remove it; its logs and checkpoints stay."""
+    """Stop the topology and remove it; its logs and checkpoints are kept."""
     from heronpy.clusters.killing import remove
     from heronpy.clusters.takedown import limit_s
     from heronpy.clusters.takedown_outcome import unseen

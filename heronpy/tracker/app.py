@@ -43,7 +43,7 @@ QUERY_MAX_BYTES = 16 * 1024
 FIELDS_MAX = 1000
 DOCUMENT = reading.V1 + "/openapi.json"
 
-#: Error class to status; the first class that fits counts.
+#: Map from error class to status; the first class that fits is used.
 _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
     (NotThereError, 404, "not-found"),
     (RequestError, 400, "bad-request"),
@@ -59,7 +59,7 @@ _STATUS: tuple[tuple[type[HeronError], int, str], ...] = (
 
 
 def routes() -> list[Route]:
-    """Return all routes. Two routes with the same method and path are an error."""
+    """Return all routes. Raises TypeError if two routes have the same method and path."""
     found = [route for module in (reading, reading_files, acting, taking, jobs, heron) for route in module.table.routes]
     places = [(route.method, route.path) for route in found]
     if len(set(places)) != len(places):
@@ -170,7 +170,7 @@ class App:
         return Response(msgspec.json.encode(found), media_type=route.media)
 
     def _openapi(self) -> Response:
-        """Return the OpenAPI document, which is built at the first request, because this takes long."""
+        """Return the OpenAPI document. It is built at the first request, because building it takes a long time."""
         if not self._document:
             own = [one for one in self.routes if one.path.startswith(reading.V1)]
             self._document = msgspec.json.encode(document(own))
@@ -178,7 +178,7 @@ class App:
 
 
 def problem_of(error: HeronError) -> Problem:
-    """Return the Problem for an error of another package."""
+    """Return the Problem for an error that another package has raised."""
     status, word = next(((status, word) for kind, status, word in _STATUS if isinstance(error, kind)), (409, "failed"))
     return Problem(status, word, str(error) or type(error).__name__)
 

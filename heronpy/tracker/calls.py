@@ -1,7 +1,7 @@
-"""Routes: the scope, the parameters and the answer of each route, declared next to its function. Pure.
+"""Routes: each declares its scope, parameters and answer next to its function. Pure.
 
-A route without a scope, and a change with the scope for reading, fail when the module is imported. The guard, the
-checks of parameters and the OpenAPI document are made from these declarations.
+If a route has no scope, or a change has the scope for reading, importing its module fails. The guard, the parameter
+checks and the OpenAPI document use these declarations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIME_MAX = 1e11
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of the query."""
+    """A query parameter."""
 
     name: str
     help: str
@@ -88,13 +88,13 @@ class Call:
 
     @property
     def watched(self) -> Watched:
-        """The topology of the path."""
+        """The topology that the path names."""
         assert self.topology is not None  # the app has looked it up for each route with a topology
         return self.topology
 
     @property
     def source(self) -> ClusterSource:
-        """The cluster of the call."""
+        """The cluster that the path names."""
         assert self.cluster is not None
         return self.cluster
 
@@ -112,7 +112,7 @@ Answer = Callable[[Call], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method and path. The path has names in braces, such as `/api/v1/topologies/{cluster}`."""
+    """One method and path. Variable parts of the path are names in braces, as in `/api/v1/topologies/{cluster}`."""
 
     method: str
     path: str
@@ -167,7 +167,7 @@ class Table:
         takes: type[msgspec.Struct] | None = None,
         media: str = "application/json",
     ) -> Callable[[Answer], Answer]:
-        """Declare the function below as the answer; the first line of its docstring is the summary."""
+        """Declare the decorated function as the answer; the first line of its docstring is the summary."""
 
         def declare(answer: Answer) -> Answer:
             summary = (inspect.getdoc(answer) or "").partition("\n")[0]

@@ -1,6 +1,7 @@
-"""Topologies that have ended: the records in their working folders on this machine, see `scheduler.teardown`. A kept
-file contains the last answers of the topology master, so an ended topology has the same routes as a running one. A
-request for data that was not kept raises `EndedError`.
+"""Topologies that have ended, from the kept files in their working folders on this machine (see `scheduler.teardown`).
+
+A kept file contains the topology master's last answers, so an ended topology has the same routes as a running one. A
+request for data that was not kept raises EndedError.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class EndedError(NoMasterError):
 
 
 class _Kept(Master):
-    """Answers requests from the kept file, and requests for log files and dead letters from their folders."""
+    """Answers requests from the kept file; requests for logs and dead letters from the working folder."""
 
     def __init__(self, session: Session, kept: control_pb2.EndedTopology, why: str) -> None:
         super().__init__(session, kept.record)
@@ -99,7 +100,7 @@ class _Kept(Master):
         return control_pb2.MetricsReply(reports=[max(reports, key=_rows)]) if reports else None
 
     async def launch(self) -> LaunchSpec:
-        """Return the submission. Raises EndedError if it was not kept."""
+        """Return the launch. Raises EndedError if the submitted settings were not kept."""
         record = self.record
         try:
             submitted = Submitted.from_bytes(self._kept.launch, f"the kept submission of {record.topology_id}")
@@ -109,7 +110,7 @@ class _Kept(Master):
         return LaunchSpec(submitted, Here(record.working_dir, sockets_dir="", python="", checkpoints=checkpoints))
 
     async def ask_executor(self, container: int, request: Message, timeout_s: float = 0.0) -> Any:
-        """Return files of the container from the working folder. Raises EndedError for other requests."""
+        """Answer requests for a container's files from the working folder. Raises EndedError for other requests."""
         if not isinstance(request, control_pb2.ListFiles | control_pb2.ReadFile):
             raise EndedError(self._why)
         return await asyncio.to_thread(ContainerFiles(self.record.working_dir, container).answer, request)
@@ -120,7 +121,7 @@ def _rows(report: control_pb2.MetricsReport) -> float:
 
 
 class EndedTopology(Watched):
-    """A topology that has ended: the interface of a running one, answered from its kept file."""
+    """A topology that has ended. It has the interface of a running one, and answers from its kept file."""
 
     def __init__(self, session: Session, kept: control_pb2.EndedTopology) -> None:
         super().__init__(session, kept.record)
@@ -143,7 +144,7 @@ class EndedTopology(Watched):
         """Do nothing, because the figures no longer change."""
 
     def summary(self) -> Topology:
-        """Return the known facts about the end of the topology."""
+        """Return the topology's summary as of its end."""
         return self._summary
 
     async def read_plan(self) -> Plan:
@@ -205,7 +206,7 @@ class Ended:
     def find(
         self, session: Session, role: str, environ: str, name: str, running: Collection[str]
     ) -> EndedTopology | None:
-        """The topology with this id, or the last one of this name; None without a kept file. Blocking."""
+        """The topology with this id, or the last ended one with this name; None if there is no kept file. Blocking."""
         candidates = [
             (path.name == name, mark[1], path, mark)
             for path, mark in _marked(session.target.cluster)

@@ -1,4 +1,4 @@
-"""Evidence in progress and the last results, bounded, in memory only."""
+"""Captures in progress and the last results, in bounded memory and never on disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE_MAX = 8
 
 @dataclass(slots=True)
 class Entry:
-    """One kind of evidence of one process."""
+    """One capture: its process, kind and result."""
 
     topology_id: str
     process: str
@@ -32,24 +32,24 @@ class Entry:
 
 
 class EvidenceCache:
-    """The entries by topology, process and kind. The oldest complete entry is evicted first."""
+    """The entries, one per topology, process and kind. The oldest complete entry is evicted first."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[str, str, str], Entry] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def busy(self, topology_id: str, process: str) -> Entry | None:
-        """The capture in progress of this process."""
+        """The capture that is in progress for this process; None if there is none."""
         mine = (one for one in self._entries.values() if (one.topology_id, one.process) == (topology_id, process))
         return next((one for one in mine if one.under_way), None)
 
     @property
     def is_full(self) -> bool:
-        """Whether no further capture may begin."""
+        """Whether the limit of simultaneous captures is reached."""
         return len(self._tasks) >= AT_ONCE_MAX
 
     def begin(self, entry: Entry, take: Awaitable[Evidence]) -> None:
-        """Store the entry, and later the result of `take`."""
+        """Store the entry now, and the result of `take` when it arrives."""
         key = entry.topology_id, entry.process, entry.kind
         self._entries.pop(key, None)
         self._entries[key] = entry
@@ -73,7 +73,7 @@ class EvidenceCache:
             entry.under_way = False
 
     def find(self, topology_id: str, what: str, kind: str) -> Entry | None:
-        """The last requested entry of the process with this name (`is_called`)."""
+        """The last requested entry for the process with this name (see `is_called`); None if there is none."""
         for one in self._entries.values():
             if (one.topology_id, one.kind) == (topology_id, kind) and is_called(one.process, what):
                 return one

@@ -26,7 +26,7 @@ class Shown:
 
 
 def page(shown: Iterable[Shown], unreadable: Iterable[str], refused: int = 0) -> bytes:
-    """The page of these topologies and of the unreadable clusters; `refused` is the number of refused requests."""
+    """The page about these topologies and unreadable clusters; `refused` is the number of refused requests."""
     sums = _Sums()
     for cluster in unreadable:
         sums.add(UNREADABLE, {"cluster": cluster}, 1)
@@ -67,7 +67,7 @@ class _Sums:
                 self.add(sum_, place | {"component": load.name}, getattr(load, sum_.of))
 
     def add(self, one: Sum, labels: dict[str, str], value: float | None) -> None:
-        """Add a series, or count it if there are too many."""
+        """Add a series, or count it as discarded if there are too many."""
         if value is None:
             return
         if self._series >= SERIES_MAX:

@@ -1,7 +1,7 @@
 """Live streams: one poll for all viewers of a topology, and none without viewers.
 
-Limits: `STREAMS_MAX` streams per client, see `guard`; a viewer has one message in flight,
-and then gets the newest state.
+Limits: `STREAMS_MAX` streams per client (see `guard`); a viewer has one message in flight, and
+then gets the newest state.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Feed:
         return self._watched.gone if self._watched is not None else ""
 
     async def stream(self, last_id: str, who: str = "", *, values: bool) -> AsyncIterator[bytes]:
-        """Yield messages until the viewer or the topology is gone. `values`: whether users' values are shown."""
+        """Yield messages until the viewer or the topology is gone. If `values`, users' values are shown."""
         self.viewers += 1
         self.askers[who] += 1
         try:
@@ -150,8 +150,8 @@ class Feed:
                 return
 
     async def _pause(self) -> None:
-        """Wait for the time of the next poll, or for a marked change. The interval varies, because feeds often begin
-        together, for example after a restart of the tracker, and simultaneous polls would delay all other requests.
+        """Wait until the next poll is due, or until a significant change. The interval varies, because feeds often
+        begin together, for example when the tracker was restarted, and simultaneous polls would delay other requests.
         """
         due = time.monotonic() + self._every_s * random.uniform(1 - 2 * JITTER, 1)
         while (left_s := due - time.monotonic()) > 0:
@@ -214,11 +214,11 @@ class Feeds:
 
     @property
     def streams(self) -> int:
-        """The number of viewers of all feeds."""
+        """The number of streams, over all feeds."""
         return sum(feed.viewers for feed in self._feeds.values())
 
     def streams_of(self, who: str) -> int:
-        """The number of viewers of all feeds that belong to this client."""
+        """The number of streams that belong to this client, over all feeds."""
         return sum(feed.askers[who] for feed in self._feeds.values())
 
     def of_topology(self, cluster: ClusterSource, watched: Watched, level: str) -> Feed:
@@ -259,7 +259,7 @@ class Feeds:
         return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched, glance))
 
     def of_list(self, clusters: list[ClusterSource]) -> Feed:
-        """The feed of all topologies, by place and name."""
+        """The feed of the list of all topologies."""
 
         shown = False
 

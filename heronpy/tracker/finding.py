@@ -27,7 +27,7 @@ START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.02
 
 
 def find(home: Path) -> Running | None:
-    """Return the running tracker if it answers; None without a tracker."""
+    """Return the running tracker; None if there is none or it does not answer."""
     check_root(home, "HERON_HOME")
     folder = folder_of(home)
     return _answering(folder) if (folder / RECORD).exists() else None
@@ -102,7 +102,7 @@ def _last_line(path: Path) -> str:
 
 
 def _ended(running: Running) -> bool:
-    """Wait for the end of a process; returns whether it has ended. A process that was not reaped has ended, too."""
+    """Wait for a process to end; return whether it has ended. A process that was not yet reaped has also ended."""
     deadline = time.monotonic() + STOP_S
     while running.process is not None:
         if time.monotonic() > deadline:
@@ -112,7 +112,7 @@ def _ended(running: Running) -> bool:
 
 
 def stop(home: Path) -> Running | None:
-    """End the running tracker; None if none runs. Raises ConfigError if `heron ui` did not start it."""
+    """End and return the running tracker; None if there is none. Raises ConfigError if `heron ui` did not start it."""
     import psutil
 
     from heronpy.tracker import place

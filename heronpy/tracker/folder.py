@@ -1,4 +1,4 @@
-"""The tracker's private folder in a HERON_HOME: its record, log and tokens.
+"""The tracker's private folder in a HERON_HOME, for its record, log and tokens.
 
 This module is separate because `heron ui` starts a tracker before it imports the modules that read the record.
 """

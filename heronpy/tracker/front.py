@@ -1,7 +1,7 @@
-"""Serves health and the files of the pages from the start of the tracker.
+"""Serves the health check and the page files while the tracker is still starting.
 
-All other requests wait for the app, because the import of its modules takes most of the start. A browser loads the
-pages during this time.
+All other requests wait for the app, because importing its modules takes most of the start. Meanwhile, a browser loads
+the pages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Front:
         await app(scope, receive, send)
 
     def _early(self, request: Request) -> Response | None:
-        """Return the early answer if the client may get it. The app refuses other requests and logs the refusals."""
+        """Return the early answer if the client may get it. Other requests wait for the app, which logs refusals."""
         path = path_of(request)
         found = open_answer(path, request, self._pages)
         if found is None or not isinstance(decide(open_scope(path), facts_of(request), self._house, None), Asker):
@@ -67,14 +67,14 @@ class Front:
 
 
 async def send_with_headers(response: Response, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    """Send a message with the headers of every answer."""
+    """Send a response with the headers that every answer has."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     await response(scope, receive, send)
 
 
 def open_scope(path: str) -> Scope:
-    """The scope that the guard checks for requests that `open_answer` answers."""
+    """The scope that the guard checks for requests to `open_answer`."""
     return Scope.OPEN if path == HEALTH else Scope.PAGES
 
 
@@ -105,7 +105,7 @@ def path_of(request: Request) -> str:
 
 
 def facts_of(request: Request) -> Facts:
-    """Return the facts for the guard's decision. The kernel is queried only if the request has no token."""
+    """Return the facts from which the guard decides. The kernel is queried only if the request has no token."""
     names = [name for name, _ in request.headers.items()]
     headers = dict(request.headers.items())
     client, server = request.scope.get("client"), request.scope.get("server")
@@ -117,7 +117,7 @@ def facts_of(request: Request) -> Facts:
 
 
 def _line(text: str) -> str:
-    """Return at most `SENTENCE_MAX` characters of the text, in one line."""
+    """Return at most `SENTENCE_MAX` characters of the text, on one line."""
     line = escape(text[: SENTENCE_MAX + 1]).replace("\n", " ").replace("\t", " ")
     return line if len(line) <= SENTENCE_MAX else line[: SENTENCE_MAX - 1] + "…"
 
@@ -125,7 +125,7 @@ def _line(text: str) -> str:
 def problem_response(problem: Problem) -> Response:
     """A problem as `application/problem+json`.
 
-    A sentence of a problem may quote text from others, such as the error of user code in a savepoint.
+    A problem's sentences may quote text from elsewhere, such as the error of user code in a savepoint.
     Therefore each sentence becomes one line of bounded length without control characters.
     """
     shape = ProblemShape(

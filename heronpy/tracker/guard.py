@@ -1,12 +1,12 @@
-"""Access control: one decision for every request, before anything else happens. Pure.
+"""Access control: decides about every request before the request is processed. Pure.
 
 Default deny: a route has a scope or is open, and nothing else is served. The uid of the client's socket on loopback, or
-a token, identifies the client. There are no cookies that another web site could use. Requests of a foreign host name
+a token, identifies the client. There are no cookies that another web site could use. Requests with a foreign host name
 (DNS rebinding) or from another site are refused for every route, and a change needs a header that a form cannot send.
 
-A tracker without TLS has a new random name with each start, and answers browsers under that name only. Another user who
-takes its port while it is not running can leave scripts in a browser. Such scripts stay there, but only under names
-that no tracker uses again.
+A tracker without TLS has a random name that changes at each start, and answers browsers only under this name. While the
+tracker is not running, another user who takes its port can leave scripts in a browser. The scripts stay in the browser,
+but only under names that no tracker uses again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Scope(Enum):
 
 
 class Problem(Exception):
-    """Ends a request with one sentence, and the fix."""
+    """Ends a request with a sentence and the fix."""
 
     def __init__(self, status: int, type: str, title: str, detail: str = "", nearest: str | None = None) -> None:
         super().__init__(title)
@@ -55,18 +55,18 @@ _NEW_ADDRESS = "run heron ui, and open the address that it prints"
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The client, and its rights."""
+    """The client of a request, and the client's rights."""
 
     who: str
     scope: Scope
 
     @property
     def may_all(self) -> bool:
-        """Whether the client may see texts that quote users' values, and make changes."""
+        """Whether the client may make changes, and see texts that quote users' values."""
         return self.scope is Scope.ALL
 
 
-#: A client that requests something open.
+#: The client of an open route.
 NOBODY = Asker("nobody", Scope.OPEN)
 
 
@@ -82,7 +82,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a request; names of headers in lower case."""
+    """The facts of a request from which the guard decides; header names are in lower case."""
 
     method: str
     headers: Mapping[str, str]
@@ -95,7 +95,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The tracker's own facts for the decision."""
+    """The facts about the tracker from which the guard decides."""
 
     #: uid of the tracker.
     uid: int
@@ -152,10 +152,10 @@ def _foreign(facts: Facts, house: House) -> Refusal | None:
         return Refusal(421, "foreign-host", f"browsers get no answer at {host}", _NEW_ADDRESS)
     origin = facts.headers.get("origin")
     if origin is not None and origin.lower() != f"{house.scheme}://{host}":
-        return _cross_site("a page of another site sent the request")
+        return _cross_site("a page on another site sent the request")
     site = facts.headers.get("sec-fetch-site")
     if site is not None and site.lower() not in _HERE:
-        return _cross_site("a link of another site leads here")
+        return _cross_site("a link on another site leads here")
     return None
 
 
@@ -168,7 +168,7 @@ def _cross_site(why: str) -> Refusal:
 
 
 def _unproven(facts: Facts) -> Refusal | None:
-    """Refuse a change without a header that only code can set; a form or a link of another site cannot set it."""
+    """Refuse a change without a header that only code can set; a form or link on another site cannot set it."""
     if facts.headers.get("x-heron") != "1":
         return Refusal(403, "no-header", "a change needs the header X-Heron: 1", "send it with the request")
     if facts.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -200,10 +200,10 @@ def _unknown(facts: Facts, house: House) -> Refusal:
 
 
 def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
-    """Whether the tracker accepts one more connection of a user or address, in addition to these (pure).
+    """Whether the tracker accepts another connection from a user or address, in addition to these.
 
-    Connections of other users always leave room for the owner. `owner` is empty if the user of a connection is unknown:
-    with TLS, and behind a proxy.
+    Connections of other users always leave some connections to the owner. `owner` is empty if users cannot be
+    identified: with TLS, and behind a proxy.
     """
     if peer == owner or len(connected) >= CONNECTIONS_MAX:
         return len(connected) < CONNECTIONS_MAX
@@ -212,6 +212,6 @@ def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:
-    """The token of an Authorization header; None without one."""
+    """The token in an Authorization header; None if there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None

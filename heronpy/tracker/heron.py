@@ -1,7 +1,7 @@
-"""Addresses and JSON of Apache Heron's tracker, for programs that were written for it.
+"""Serves the URLs and JSON of Apache Heron's tracker, for programs that were written for that tracker.
 
 Minutes are kept by component, so timelines have one series `*` for all instances. Two parts of Heron's tracker are
-missing: the query language for metrics, and the requests that were forwarded to a heron-shell.
+missing: the metrics query language, and the requests that it forwarded to a heron-shell.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def _chosen(call: Call) -> list[Watched]:
 
 
 async def named(call: Call) -> Watched:
-    """The topology of the query."""
+    """The topology that the query names."""
     wanted = call.query
     source = await call.tracker.cluster(wanted["cluster"])
     known = {one.name: one for one in source.topologies.values()}
@@ -69,7 +69,7 @@ async def named(call: Call) -> Watched:
 
 
 def _read(session: Session, watched: Watched) -> Parts:
-    """All records of a topology in the state manager; blocking."""
+    """The state manager's records of a topology; blocking."""
     name, definition, packing = watched.name, None, None
     with suppress(HeronError):  # the topology is being submitted, or is damaged: then the part is shown as missing
         definition, packing = session.topology(name), session.packing_plan(name)
@@ -143,12 +143,12 @@ for _name, _scope, _summary, _shown in (
     ("info", Scope.ALL, "All records of a topology, in one document.", heron_info.info),
     ("packingplan", Scope.VIEW, "The tasks of each container.",
      lambda parts: heron_info.packing_plan(parts.packing)),
-    ("physicalplan", Scope.ALL, "The current place of each task, with the configuration.",
+    ("physicalplan", Scope.ALL, "The current container of each task, with the configuration.",
      lambda parts: heron_info.physical_plan(parts.physical, parts.record.working_dir)),
     ("logicalplan", Scope.ALL, "Spouts, bolts and streams, with the configuration.",
      lambda parts: heron_info.logical_plan(parts.definition)),
-    ("executionstate", Scope.VIEW, "The submitter, time and status of a topology.", heron_info.execution_state),
-    ("metadata", Scope.VIEW, "The submitter of a topology, and the time of the submit.", heron_info.metadata),
+    ("executionstate", Scope.VIEW, "Who submitted a topology and when, and its status.", heron_info.execution_state),
+    ("metadata", Scope.VIEW, "Who submitted a topology, and when.", heron_info.metadata),
     ("schedulerlocation", Scope.VIEW, "The address of a topology's scheduler.",
      lambda parts: heron_info.scheduler_location(parts.scheduler)),
 ):  # fmt: skip
@@ -169,11 +169,11 @@ async def runtime_state(call: Call) -> Json:
 @table.route(
     "GET", "/topologies/metrics", Scope.VIEW, *NAMED, COMPONENT, INSTANCES,
     Param("metricname", "only this metric; may be repeated", list),
-    Param("interval", "count only the last seconds; -1: since the start", int, -1, low=-1, high=86400),
+    Param("interval", "number of last seconds to count; -1: all since the start", int, -1, low=-1, high=86400),
     returns=dict[str, Any],
 )  # fmt: skip
 async def metrics(call: Call) -> Json:
-    """Metrics of a component by instance."""
+    """Metrics of a component, by instance."""
     watched, wanted = await named(call), call.query
     request = control_pb2.GetMetrics(
         component=wanted["component"], names=wanted["metricname"], instances=wanted["instance"],
@@ -200,7 +200,7 @@ _TIMELINE = (
 @table.route("GET", "/topologies/metricstimeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 @table.route("GET", "/topologies/metrics/timeline", Scope.VIEW, *_TIMELINE, returns=dict[str, Any])
 async def metrics_timeline(call: Call) -> Json:
-    """The minutes of a component, summed over all instances."""
+    """Metrics of a component by minute, summed over all instances."""
     wanted = call.query
     component, start, end = wanted["component"], wanted["starttime"], wanted["endtime"]
     if any(one != "*" for one in wanted["instance"]):
@@ -208,9 +208,9 @@ async def metrics_timeline(call: Call) -> Json:
     if start > end:
         raise Problem(400, "bad-request", f"starttime is {start}, after endtime, which is {end}")
     if end - start > MINUTES_MAX * MINUTE_S:
-        told = f"the time is {(end - start) // 60} minutes; at most {MINUTES_MAX}"
+        told = f"the time range is {(end - start) // 60} minutes, but the limit is {MINUTES_MAX}"
         raise Problem(
-            400, "bad-request", told, "request a shorter time, or use GET /api/v1/.../timeline, which combines minutes"
+            400, "bad-request", told, "request a shorter range, or use GET /api/v1/.../timeline, which combines minutes"
         )
     names = {name: _series_name(name) for name in wanted["metricname"] or _COUNTS}
     watched = await named(call)
@@ -237,7 +237,7 @@ async def metrics_timeline(call: Call) -> Json:
 
 
 def _series_name(metric: str) -> str:
-    """The series of a metric; raises Problem for an unknown metric."""
+    """The name of a metric's series; raises Problem for an unknown metric."""
     name = _COUNTS.get(metric, series_name(metric))
     if name in SERIES and name not in _OF_TOPOLOGY:
         return name

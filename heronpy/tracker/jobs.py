@@ -1,8 +1,8 @@
-"""`/api/v1/jobs/...` and `/api/v1/pools/...`: the data of `heron job show` and `heron pool show`, and changes.
+"""`/api/v1/jobs/...` and `/api/v1/pools/...`: the data of `heron job show` and `heron pool show`, and changes to jobs.
 
-A change of a layer names the layer in the path, and in If-Match the version that the client has seen. Later changes by
-others are kept; a change of the same key is refused. The token 'view' shows numbers and names, but neither settings nor
-reasons, which may quote values.
+The request to change a layer names the layer in its path, and in If-Match the version that the client has read. Later
+changes by others are kept; a change to the same key is refused. The token 'view' shows numbers and names, but neither
+settings nor reasons, which may quote values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import V1
 from heronpy.views.past import Timeline
 
-# Imported by the first request, in its thread, because the import takes long and most trackers do not need it.
+# Imported by the first request, in its thread, because the import takes a long time and most trackers do not need it.
 if TYPE_CHECKING:
     from heronpy.clusters.session import Session
     from heronpy.jobs.store import Store, View
@@ -40,7 +40,7 @@ table = Table()
 
 
 class LayerBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Body of a change of a layer: one of `set`, `unset` and `revert`."""
+    """Body of a request to change a layer: exactly one of `set`, `unset` and `revert`."""
 
     #: Keys and values, as a map of maps; with `for_s` they apply for this number of seconds.
     set: dict[str, Any] | None = None
@@ -53,11 +53,11 @@ class LayerBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReleaseBody(Struct, forbid_unknown_fields=True):
-    """Body of a release: an empty object."""
+    """Body of a request to release a job: an empty object."""
 
 
 async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
-    """Send a request to a cluster in a thread; raises Problem for an invalid request."""
+    """Read or change a cluster's jobs in a thread. Raises Problem if the request is invalid."""
     source = await call.tracker.cluster(cluster)
 
     def asked() -> T:
@@ -77,7 +77,7 @@ async def _of(call: Call, cluster: str, do: Callable[[Session], T]) -> T:
 
 
 async def _of_each(call: Call, do: Callable[[Session], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Send a request to the cluster of the query, or to all clusters."""
+    """Read the jobs of the cluster that the query names, or of all clusters."""
     wanted = call.query["cluster"]
     found = []
     for cluster in list(call.tracker.clusters) if wanted is None else [wanted]:
@@ -99,7 +99,7 @@ def _store(session: Session) -> Store:
     "GET", JOBS, Scope.VIEW, _CLUSTER, Param("job", "only this job, with all details"), returns=list[dict[str, Any]]
 )
 async def jobs(call: Call) -> list[dict[str, Any]]:
-    """The jobs: state, wanted and running tasks, lag, promise and the last decision of each. The list may be empty."""
+    """The jobs, each with state, wanted and running tasks, lag, promise and last decision. The list may be empty."""
 
     def asked(session: Session) -> list[dict[str, Any]]:
         store, only = _store(session), call.query["job"]
@@ -114,7 +114,7 @@ async def jobs(call: Call) -> list[dict[str, Any]]:
 
 @table.route("GET", JOB, Scope.VIEW, returns=dict[str, Any])
 async def job(call: Call) -> dict[str, Any]:
-    """The intended and the actual state of a job: versions and origins of layers, changes, decisions, figures."""
+    """The intended and actual state of a job, with the layers' versions and origins, changes, decisions and figures."""
     cluster, name = call.path["cluster"], call.path["job"]
     found = await _of(call, cluster, lambda session: _shown(session, name))
     return (await _seen(call, [{"cluster": cluster, **found}]))[0]
@@ -127,7 +127,7 @@ async def job(call: Call) -> dict[str, Any]:
     returns=Timeline,
 )  # fmt: skip
 async def minutes(call: Call) -> Timeline:
-    """The scaler's figures of the last day: load and tasks by component, and lag. Only on the host of the job."""
+    """The scaler's figures of the last day: load and tasks by component, and lag. Available only on the job's host."""
 
     def asked(session: Session) -> Timeline:
         from heronpy.jobs.manager import minutes_of
@@ -145,18 +145,18 @@ async def minutes(call: Call) -> Timeline:
 
 @table.route("POST", JOB + "/layers/{layer}", Scope.ALL, takes=LayerBody, returns=dict[str, Any])
 async def change_layer(call: Call) -> dict[str, Any]:
-    """Change layer oncall or provisioner of a job; needs If-Match with its version."""
-    return await _change(call, f"a change of layer {call.path['layer']}", _changed)
+    """Change a job's layer `oncall` or `provisioner`; needs If-Match with the layer's version."""
+    return await _change(call, f"a change to layer {call.path['layer']}", _changed)
 
 
 @table.route("POST", JOB + "/release", Scope.ALL, takes=ReleaseBody, returns=dict[str, Any])
 async def release(call: Call) -> dict[str, Any]:
-    """Retry a job that is QUARANTINED or WAITING; needs If-Match with the `version` of the job."""
+    """Retry a job that is QUARANTINED or WAITING; needs If-Match with the job's `version`."""
     return await _change(call, "a release", _released)
 
 
 async def _change(call: Call, what: str, do: Callable[[Call, Store], dict[str, Any]]) -> dict[str, Any]:
-    """Carry out the change, and log the client and the outcome."""
+    """Carry out a change, and log the client and the outcome."""
     outcome = "was interrupted"
     try:
         found = await _of(call, call.path["cluster"], lambda session: do(call, _store(session)))
@@ -170,11 +170,11 @@ async def _change(call: Call, what: str, do: Callable[[Call, Store], dict[str, A
 
 
 def _version(call: Call, of: str) -> int:
-    """The version that the client has read."""
+    """The version in the header If-Match."""
     seen = call.headers.get("if-match", "").strip().strip('"')
     if not (seen.isascii() and seen.isdecimal()):
         fix = f"set it to the version of the {of} that GET .../jobs/{{cluster}}/{{job}} returns"
-        raise Problem(428, "no-version", f"a change of a {of} needs the header If-Match", fix)
+        raise Problem(428, "no-version", f"a change to a {of} needs the header If-Match", fix)
     return int(seen[:9])
 
 
@@ -187,7 +187,7 @@ def _changed(call: Call, store: Store) -> dict[str, Any]:
     version = _version(call, "layer")
     given = [one for one in (body.set, body.unset, body.revert) if one is not None]
     if len(given) != 1 or (body.for_s is not None and body.set is None):
-        raise Problem(400, "bad-request", "a change contains one of set, unset and revert, and for_s only with set")
+        raise Problem(400, "bad-request", "a change contains exactly one of set, unset and revert; for_s needs set")
     check_by_hand(layer, body.set or ())
     who = f"{call.asker.who} at the tracker"[-100:]
     view: View
@@ -213,7 +213,7 @@ def _released(call: Call, store: Store) -> dict[str, Any]:
 
 
 def _is_kept(session: Session) -> bool:
-    """Whether a manager applies the jobs of the cluster."""
+    """Whether a manager is applying the cluster's jobs."""
     from heronpy.jobs.manager import acting_of
 
     return acting_of(session.state) is not None
@@ -227,7 +227,7 @@ def _shown(session: Session, name: str) -> dict[str, Any]:
 
 
 def _row(store: Store, name: str) -> dict[str, Any]:
-    """Return the row of a job in a list, even if the job cannot be read."""
+    """Return a job's row for the list, even if parts of the job cannot be read."""
     from heronpy.jobs.manager import desired_of
     from heronpy.jobs.report import is_old, look_of, row, started_of
     from heronpy.jobs.syncer import Running
@@ -251,7 +251,7 @@ def _row(store: Store, name: str) -> dict[str, Any]:
 
 
 async def _seen(call: Call, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the parts of these jobs that the client may see, with the running tasks of their topologies."""
+    """Return the parts of these jobs that the client may see, with the number of running tasks."""
     watched = [call.tracker.clusters[one["cluster"]].topologies.get(one["job"]) for one in found]
     await asyncio.gather(*(one.refresh() for one in watched if one is not None))
     for row, one in zip(found, watched, strict=True):
@@ -261,7 +261,7 @@ async def _seen(call: Call, found: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def without_reasons(found: Any) -> Any:
-    """Return a job without settings, and without the texts of people and of user code. Pure."""
+    """Return a job without its settings, and without texts from users and user code."""
     if isinstance(found, list | tuple):
         return [without_reasons(one) for one in found if not (isinstance(one, dict) and _is_setting(one.get("path")))]
     if not isinstance(found, dict):
@@ -288,7 +288,7 @@ def _is_setting(path: Any) -> bool:
 
 @table.route("GET", POOLS, Scope.VIEW, _CLUSTER, returns=list[dict[str, Any]])
 async def pools(call: Call) -> list[dict[str, Any]]:
-    """The pools: slots, shards, the size of a slot, and the topologies in them. The list may be empty."""
+    """The pools, each with its slots, shards, slot size and topologies. The list may be empty."""
 
     def asked(session: Session) -> list[dict[str, Any]]:
         from heronpy.clusters.pools import listed
@@ -300,7 +300,7 @@ async def pools(call: Call) -> list[dict[str, Any]]:
 
 @table.route("GET", POOL, Scope.VIEW, returns=dict[str, Any])
 async def pool(call: Call) -> dict[str, Any]:
-    """A pool, with the state, the shards and the load of each slot."""
+    """A pool, with each slot's state, shards and load."""
 
     def asked(session: Session) -> dict[str, Any]:
         from heronpy.clusters.pools import shown

@@ -1,6 +1,6 @@
-"""The messages of a live stream: a snapshot, then changes. Pure.
+"""Builds the messages of a live stream: a snapshot, then changes. Pure.
 
-A change always leads from the last state that a viewer has seen to the newest one, so a slow viewer skips states and
+A change always leads from the last state that was sent to a viewer to the newest one, so a slow viewer skips states and
 never has more than one waiting message.
 """
 
@@ -44,9 +44,9 @@ _IN_TABLES = frozenset(path for _, path, _ in _TABLES)
 
 
 def rounded(name: str, value: Any) -> Any:
-    """The value of a field with the digits that are shown; a float without a fraction becomes an int, which is shorter.
+    """The value of a field, rounded to the shown digits; a float without a fraction becomes an int, which is shorter.
 
-    Counts, texts and lists do not change. Times of day keep milliseconds.
+    Counts, texts and lists are not changed. Times of day keep their milliseconds.
     """
     if isinstance(value, float):
         if not value:
@@ -70,10 +70,10 @@ def rounded(name: str, value: Any) -> Any:
 
 
 def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
-    """Return `new`, but keep the figures of `old` in its tables that differ by less than STEP.
+    """Return `new`, but with the table figures of `old` wherever the two differ by less than STEP.
 
-    So a steady topology sends little, and a shown figure is never wrong by more than STEP. Changes to and from 0, and
-    the summary of the topology, are always sent.
+    So little is sent for a steady topology, and a shown figure is never wrong by more than STEP. Changes to and from 0,
+    and the summary of the topology, are always sent.
     """
     if old is None or old.load is None or new.load is None:
         return new
@@ -87,10 +87,10 @@ def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
 
 
 def stands_out(shown: Load, now: Load) -> bool:
-    """Whether something has changed that a viewer should see immediately, not with the next poll.
+    """Whether there is a significant change, which is sent immediately and not with the next poll.
 
-    Such a change is work that begins, ends or changes by half, a task that comes or goes, or a change of the culprits
-    that hold the spouts back. Changes of queues and latencies are too frequent to count.
+    A change is significant if work begins, ends or changes by half, if a task appears or disappears, or if other
+    culprits hold back the spouts. Queues and latencies change too often to be significant.
     """
     if (shown.state, shown.cause, shown.plan_version) != (now.state, now.cause, now.plan_version):
         return True
@@ -138,7 +138,7 @@ def _is_figure(name: str, value: Any) -> bool:
 
 
 def delta(old: Snapshot, new: Snapshot) -> Delta | None:
-    """The change from `old` to `new`; None if only a snapshot can show it, because rows came or went or the plan
+    """The change from `old` to `new`; None if a snapshot is needed, because rows appeared or disappeared or the plan
     changed.
     """
     if old.level != new.level or (old.plan is None) != (new.plan is None) or not _same_plan(old, new):
@@ -175,7 +175,7 @@ def _at(snapshot: Snapshot, path: tuple[str, ...]) -> Sequence[Struct] | None:
 
 
 def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, ...]) -> dict[str, Cells] | None:
-    """Return the changed cells by column; None if the rows differ or have another order."""
+    """Return the changed cells by column; None if the two have different rows or another order."""
     if len(before) != len(after):
         return None
     identity = attrgetter(*key)
@@ -203,7 +203,7 @@ def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, 
 
 
 def _add_fields(found: Delta, prefix: str, part: str, old: Struct | None, new: Struct | None) -> bool:
-    """Add the changed fields of a part; returns False if the part was added or removed."""
+    """Add the changed fields of a part; return False if the part was added or removed."""
     if old is None or new is None:
         return old is new
     for name in old.__struct_fields__:

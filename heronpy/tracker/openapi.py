@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of `/api/v1`, made from the routes and the structs. Pure."""
+"""Builds the OpenAPI 3.1 document of `/api/v1` from the routes and the structs. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {
             "title": "heronpy tracker",
             "version": VERSION,
-            "description": "Topologies of some clusters. null is unknown; times of day are seconds since 1970.",
+            "description": "Topologies of some clusters. null means unknown; times of day are seconds since 1970.",
         },
         "paths": paths,
         "components": {

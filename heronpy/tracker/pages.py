@@ -1,6 +1,6 @@
-"""The files of the pages, by their names in one folder. The files are read once, and served with an ETag.
+"""Loads the page files from one folder. The files are read once, and served with an ETag.
 
-Comments, spaces and needless markup of our own modules, and the spaces of our style sheet, are not sent: they are a
+Comments, spaces and needless markup in our own modules, and spaces in our style sheet, are not sent: they make up a
 fifth of the bytes.
 """
 
@@ -58,7 +58,7 @@ _MEDIA = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A file as it is served."""
+    """A page file, ready to be served."""
 
     content: bytes
     media: str
@@ -66,7 +66,7 @@ class Page:
 
 
 def load(folder: Traversable | None = None) -> dict[str, Page]:
-    """All files of the folder that can be served, by their paths."""
+    """Map from path to file, for all files in the folder that can be served."""
     found: dict[str, Page] = {}
     _load(folder if folder is not None else files("heronpy.tracker").joinpath("static"), "", found)
     return found
@@ -92,7 +92,8 @@ def _load(folder: Traversable, prefix: str, found: dict[str, Page]) -> None:
 def compact(text: str) -> str:
     """A module without comments and without needless spaces and markup; its lines keep their numbers.
 
-    ValueError if a template has no end, or has several lines and is not `html`, so that its indents may have a meaning.
+    Raises ValueError if a template has no end, or if it has several lines but is not `html`, so that its indents may be
+    significant.
     """
     text = _INDENT.sub("", text)
     kept: list[str] = []

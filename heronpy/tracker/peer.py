@@ -1,4 +1,4 @@
-"""The user at the other end of a TCP connection on this machine, as reported by the kernel (sock_diag(7), INET_DIAG).
+"""Asks the kernel for the user at the other end of a TCP connection on this machine (sock_diag(7), INET_DIAG).
 
 The query names the one socket whose local end is the client's address and whose remote end is ours. Its answer
 is used only if that socket is established and belongs to a process: a closing socket has no owner, and the kernel then
@@ -59,7 +59,7 @@ def uid_of(client: Address, server: Address) -> int | None:
 
 
 def _socket_id(family: int, client: Address, server: Address) -> bytes:
-    """The client's socket: ports and addresses, as seen by the client."""
+    """The kernel's id of the client's socket, with ports and addresses from the client's point of view."""
     ports = _PORTS.pack(client[1], server[1])
     addresses = b"".join(
         socket.inet_pton(family, host.partition("%")[0]).ljust(16, b"\0") for host in (client[0], server[0])
@@ -68,7 +68,7 @@ def _socket_id(family: int, client: Address, server: Address) -> bytes:
 
 
 def owner(answer: bytes, family: int, wanted: bytes) -> int | None:
-    """The uid in the kernel's answer; None unless it describes an established socket of a process with this id."""
+    """The uid in the kernel's answer; None unless the answer is about the established socket with this id."""
     begin = _HEADER.size + _MESSAGE.size
     if len(answer) < begin + _ID_BYTES + _FIGURES.size:
         return None

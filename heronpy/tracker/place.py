@@ -1,4 +1,4 @@
-"""The record of the running tracker of a HERON_HOME, in its folder.
+"""Reads and writes the record of a HERON_HOME's running tracker, in the tracker's folder.
 
 The record identifies a process by its pid and start time, so a process that reuses the pid is not mistaken for the
 tracker.
@@ -26,7 +26,7 @@ _MAX_BYTES = 64 * 1024
 
 
 class Running(msgspec.Struct, kw_only=True):
-    """The record of a tracker that runs or ran."""
+    """The record of a tracker that is running or has ended."""
 
     pid: int
     #: Start of the process as reported by psutil: seconds since 1970.
@@ -39,13 +39,13 @@ class Running(msgspec.Struct, kw_only=True):
 
     @property
     def for_programs(self) -> str:
-        """Host and port for programs; they need a token."""
+        """Host and port for programs, which need a token there."""
         asked = urlsplit(self.address)
         return f"127.0.0.1:{asked.port}" if (asked.hostname or "").endswith(".localhost") else asked.netloc
 
     @property
     def process(self) -> psutil.Process | None:
-        """The process; None if it has ended."""
+        """The tracker's process; None if it has ended."""
         import psutil  # imported here, because each submit looks for a tracker and few find one
 
         try:
@@ -57,7 +57,7 @@ class Running(msgspec.Struct, kw_only=True):
 
 
 def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:
-    """Record this process as the tracker."""
+    """Record this process as the running tracker."""
     import psutil
 
     own = psutil.Process()
@@ -69,7 +69,7 @@ def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:
 
 
 def last_port(folder: Path) -> int | None:
-    """The port of the last tracker here, or None."""
+    """The port of the last tracker of this folder; None if unknown."""
     try:
         text = read_own(folder / LAST_PORT, _MAX_BYTES)
     except (OSError, ConfigError):
@@ -78,7 +78,7 @@ def last_port(folder: Path) -> int | None:
 
 
 def read(folder: Path) -> Running | None:
-    """The running tracker, or None. A damaged record counts as None."""
+    """The running tracker; None if there is none, or if the record is damaged."""
     try:
         found = msgspec.json.decode(read_own(folder / RECORD, _MAX_BYTES), type=Running)
     except (OSError, msgspec.DecodeError, ConfigError):
@@ -87,12 +87,12 @@ def read(folder: Path) -> Running | None:
 
 
 def page_of(address: str, cluster: str, role: str, environ: str, name: str) -> str:
-    """Address of the page of a topology, as `static/js/route.js` reads it."""
+    """Address of a topology's page, in the form that `static/js/route.js` reads."""
     return f"{address}/#/t/" + "/".join(quote(part, safe="") for part in (cluster, role, environ, name))
 
 
 def page_if_running(home: Path, cluster: str, role: str, environ: str, name: str) -> str:
-    """Return the address of the page of a topology; empty if no tracker runs. Starts nothing, sends nothing and never
+    """Return the address of a topology's page; empty if no tracker is running. Starts nothing, sends nothing and never
     fails.
     """
     try:

@@ -1,4 +1,4 @@
-"""`GET /api/v1/...` of topologies: their current, live and past figures. Also `GET /metrics` for Prometheus."""
+"""`GET /api/v1/...` for topologies: their current, live and past figures. Also `GET /metrics` for Prometheus."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32
 
 
 def no_answer(call: Call) -> Problem:
-    """The problem if the topology master has never answered."""
+    """The Problem to raise if the topology master has never answered."""
     shown = without_values(call.watched.summary())  # an error is shown to all who may ask
     if shown.ended_at is not None:
         return Problem(410, "ended", f"{shown.cause}; its figures were not kept")
@@ -83,7 +83,7 @@ def no_answer(call: Call) -> Problem:
 
 @table.route("GET", V1 + "/me", Scope.VIEW, returns=Me)
 async def me(call: Call) -> Me:
-    """The client, and its rights."""
+    """The client that sends the request, and the client's rights."""
     asker = call.asker
     return Me(who=asker.who, scope=asker.scope.value, release=VERSION)
 
@@ -123,11 +123,11 @@ async def topologies(call: Call) -> Topologies:
 @table.route(
     "GET", V1 + "/history", Scope.VIEW,
     *_PLACE,
-    Param("name", "only topologies of this name"),
+    Param("name", "only topologies with this name"),
     returns=History,
 )  # fmt: skip
 async def history(call: Call) -> History:
-    """The topologies that have ended, newest first; use the id in place of the name."""
+    """The topologies that have ended, newest first; in later requests, use the id instead of the name."""
     clusters, wanted = call.tracker.clusters, call.query
     await asyncio.gather(*(cluster.refresh() for cluster in clusters.values()))
     running = {one.record.topology_id for cluster in clusters.values() for one in cluster.topologies.values()}
@@ -149,14 +149,14 @@ def check_ended(call: Call, route: Route) -> None:
 
 @table.route("GET", TOPOLOGY, Scope.VIEW, returns=Topology)
 async def topology(call: Call) -> Topology:
-    """One topology: its state, the doctor's sentence, totals."""
+    """One topology, with its state, the doctor's sentence and totals."""
     await call.watched.refresh()
     return call.watched.summary()
 
 
 @table.route("GET", TOPOLOGY + "/plan", Scope.VIEW, returns=Plan)
 async def plan(call: Call) -> Plan:
-    """The graph and the places of the tasks; actions take the version of the plan as If-Match."""
+    """The graph and the places of the tasks; actions accept the plan's version as If-Match."""
     await call.watched.refresh()
     return await call.watched.read_plan()
 
@@ -183,7 +183,7 @@ async def tasks(call: Call) -> Tasks:
 
 @table.route("GET", TOPOLOGY + "/doctor", Scope.VIEW, returns=Doctor)
 async def doctor(call: Call) -> Doctor:
-    """The doctor's findings, each with the next step; after the topology's end, from its last minutes and events."""
+    """The doctor's findings, each with the next step; for an ended topology, from its last minutes and events."""
     watched = call.watched
     if watched.ended_at is not None:
         past = await watched.master.look(control_pb2.GetEvents(limit=EVENTS_MAX), Events)
@@ -201,17 +201,17 @@ async def doctor(call: Call) -> Doctor:
         low=-TIME_MAX, high=TIME_MAX,
     ),
     Param("until", "up to this time", float, 0.0, low=0, high=TIME_MAX),
-    Param("points", "at most this number of points; minutes are combined", int, 0, low=0, high=1000),
+    Param("points", "at most this number of points; minutes are combined to fit", int, 0, low=0, high=1000),
     Param("component", "only this component; may be repeated", list),
     Param("metric", "only this series; may be repeated", list),
     Param(
-        "samples", "1: the figures that this tracker has read every few seconds in the last ten minutes, while the"
-        " topology runs", int, 0, low=0, high=1,
+        "samples", "1: the figures that this tracker has read every few seconds in the last ten minutes; only while the"
+        " topology is running", int, 0, low=0, high=1,
     ),
     returns=Timeline,
 )  # fmt: skip
 async def timeline(call: Call) -> Timeline:
-    """Series of the last day, one point per minute or longer step; after the topology's end, of its last day."""
+    """Series of the last day, one point per minute or longer step; for an ended topology, of its last day."""
     wanted, watched = call.query, call.watched
     now = watched.ended_at or time.time()
     since = wanted["since"] if wanted["since"] >= 0 else now + wanted["since"]
@@ -262,7 +262,7 @@ async def slow(call: Call) -> Slow:
     returns=Traces,
 )  # fmt: skip
 async def traces(call: Call) -> Traces:
-    """The time of sampled tuples, by hop, and the slowest tuples span by span."""
+    """The time that sampled tuples took, by hop, and the slowest tuples span by span."""
     wanted = call.query
     since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
     request = control_pb2.GetTraces(since=since, min_s=wanted["min_ms"] / 1000, limit=wanted["limit"])
@@ -282,7 +282,7 @@ async def checkpoints(call: Call) -> Checkpoints:
 
 
 def _found_of(watched: Watched) -> list[Found]:
-    """Checkpoints on disk; blocking."""
+    """The topology's checkpoints on disk; blocking."""
     from heronpy.clusters.places import found_of  # imported here, because it imports object stores
 
     return found_of(watched.session, watched.name)
@@ -290,7 +290,7 @@ def _found_of(watched: Watched) -> list[Found]:
 
 @table.route("GET", TOPOLOGY + "/checkpoints/{number}", Scope.VIEW, returns=CheckpointDetail)
 async def checkpoint(call: Call) -> CheckpointDetail:
-    """One checkpoint of this run: the time and the written bytes of each task."""
+    """One checkpoint of this run, with each task's time and written bytes."""
     watched, text = call.watched, call.path["number"]
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise Problem(404, "not-found", f"'{watched.name}' has no checkpoint {text[:40]}", "checkpoints are numbers")
@@ -326,7 +326,7 @@ async def batches(call: Call) -> Batches:
 
 @table.route("GET", TOPOLOGY + "/units", Scope.VIEW, returns=Pipelines)
 async def units(call: Call) -> Pipelines:
-    """The pipelines of work units: backlog, units and bad ranges, as their tasks report them."""
+    """The pipelines of work units, with the backlog, units and bad ranges that their tasks report."""
     return pipelines_of(await call.watched.master.ask(control_pb2.GetMetrics(names=UNIT_METRICS)))
 
 
@@ -355,7 +355,7 @@ async def progress(call: Call) -> ShownProgress:
     Param("topology", "cluster/role/environ/name; default: the list of all topologies"),
     Param(
         "level",
-        f"level of detail; fitting: tasks, if there are at most {TASKS_MAX} of them",
+        f"level of detail; fitting: tasks if there are at most {TASKS_MAX}, else component",
         default="component",
         choices=("component", "tasks", "fitting"),
     ),
@@ -387,7 +387,7 @@ async def live(call: Call) -> AsyncIterator[bytes]:
 
 @table.route("GET", "/metrics", Scope.VIEW, media="text/plain")
 async def metrics(call: Call) -> Text:
-    """All topologies and their components, as one target for Prometheus."""
+    """Metrics of all topologies and their components, as one Prometheus target."""
     from heronpy.tracker import exposition  # the library that writes it is of no use to a start
 
     tracker = call.tracker

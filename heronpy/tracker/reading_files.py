@@ -1,4 +1,4 @@
-"""`GET /api/v1/.../logs`, `/letters` and `/config`: data in files, read through the executors' file services."""
+"""`GET /api/v1/.../logs`, `/letters` and `/config`: data from files, read through the executors' file services."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def search(call: Call) -> LogHits:
     if "\n" in query["text"] or not 0 < len(query["text"].encode()) <= TEXT_MAX_BYTES:
         raise Problem(400, "bad-request", f"text must be one line of 1 to {TEXT_MAX_BYTES} bytes")
     if tracker.searches >= SEARCHES_MAX:
-        raise Problem(429, "busy", f"{SEARCHES_MAX} searches of logs are in progress", "try again in a few seconds")
+        raise Problem(429, "busy", f"{SEARCHES_MAX} log searches are in progress", "try again in a few seconds")
     wanted = Wanted(
         query["text"],
         tuple(query["what"]),
@@ -105,7 +105,7 @@ async def search(call: Call) -> LogHits:
     returns=Logs,
 )  # fmt: skip
 async def log(call: Call) -> Logs:
-    """A piece of one log; without an offset the end of the log, limited to the topology that was submitted last."""
+    """A piece of one log; without an offset, the end of the log, limited to the last submitted topology."""
     process, wanted = call.path["process"], call.query
     name = f"log-files/{process}.log" + (f".{wanted['back']}" if wanted["back"] else "")
     begin, count = wanted["offset"], wanted["bytes"]
@@ -148,10 +148,10 @@ async def _read(call: Call, process: str, name: str, offset: int | None, count: 
 
 
 def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, int, int]:
-    """The complete lines of a piece, and their begin and end in the file.
+    """The complete lines of a piece, with their start and end offsets in the file.
 
-    The end of a line that began before the piece is left out, unless the caller knows that the piece begins a line. The
-    beginning of a line that continues after the piece is left out, unless the piece has nothing else.
+    A partial first line is omitted, unless `begins_line` states that the piece begins with a line. A partial last line
+    is omitted, unless the piece contains nothing else.
     """
     begin = 0
     if not begins_line and offset:
@@ -165,7 +165,7 @@ def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, 
 
 
 def of_last_run(data: bytes) -> int:
-    """The offset after the last divider: the lines before it belong to earlier topologies of this name."""
+    """The offset after the last divider; earlier lines belong to earlier topologies with this name."""
     place = data.rfind(b"---- ")
     while place >= 0:
         begin, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
@@ -177,7 +177,7 @@ def of_last_run(data: bytes) -> int:
 
 
 def lines_of(data: bytes) -> list[LogLine]:
-    """The records, oldest first, each with the lines that continue it."""
+    """The log records, oldest first, each with its continuation lines."""
     found: list[LogLine] = []
     if not data:
         return found
@@ -225,7 +225,7 @@ async def letters(call: Call) -> Letters:
 
 
 def _parsed(data: bytes, topology_id: str) -> list[Letter]:
-    """The dead letters of this run; invalid lines are left out."""
+    """The dead letters of this run; invalid lines are ignored."""
     letters = (letter for line in data.splitlines() if (letter := letter_of(line)) is not None)
     return [_letter(one) for one in letters if one.get("topology_id") in (None, topology_id)]
 

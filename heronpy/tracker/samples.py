@@ -1,7 +1,7 @@
 """Samples of the last minutes of a topology, taken every few seconds by a tracker. Pure.
 
-All samples that are at least `SAMPLE_S` apart are kept. So a topology that is young or has viewers has a sample every
-two seconds, and any other topology has one every ten seconds. Invariants: Times increase. At most `SAMPLES_MAX` samples
+Samples that are at least `SAMPLE_S` apart are kept. So a topology that is young or has viewers has a sample every two
+seconds, and any other topology has one every ten seconds. Invariants: Times increase. At most `SAMPLES_MAX` samples
 are kept, and none is older than `KEPT_S` before the newest. NaN means unknown.
 """
 
@@ -46,7 +46,7 @@ class Samples:
         self._spark: dict[str, float | None] = {}
 
     def see_batches(self, found: Batches, at: float) -> None:
-        """Record Spark's batches, unless they were recorded a moment ago. The next figures include them."""
+        """Record Spark's batches, unless some were recorded a moment ago. The next figures include these batches."""
         before = self._batches
         if before is not None and at - before[1] < BATCHES_S:
             return
@@ -85,8 +85,8 @@ class Samples:
     def timeline(
         self, since: float = 0.0, points: int = 0, components: Collection[str] = (), metrics: Collection[str] = ()
     ) -> Timeline:
-        """Return the samples since a time, at most this number of the newest samples (0: all). Empty lists mean all
-        components and all series. The steps differ in length.
+        """Return the samples since a time, thinned out to at most `points` (0: no limit). Empty lists select all
+        components and series. The steps differ in length.
         """
         first, count = bisect_left(self._times, since), len(self._times)
         step = ceil((count - first) / points) if points and first < count else 1
@@ -104,7 +104,7 @@ class Samples:
 
 
 def _short(value: float) -> float | None:
-    """Return the value with the digits of a float32; further digits would take most of the bytes of an answer."""
+    """Return the value with the digits of a float32; more digits would make up most of an answer's bytes."""
     return None if isnan(value) else round(value, 7 if value < 1 else 3)
 
 

@@ -94,7 +94,7 @@ class Protocol(H11Protocol):
     refused = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Immediately close a connection above the limit of all connections, or of its user."""
+        """Immediately close a connection that exceeds the total limit or the limit of its user."""
         self.peer = _peer_of(transport)
         if not has_room(self.peer, self.owner, [one.peer for one in self.connections if isinstance(one, Protocol)]):
             transport.abort()
@@ -107,7 +107,7 @@ class Protocol(H11Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        """Start or stop the timer of the request that is arriving."""
+        """Start or stop the timer for the request that is arriving."""
         super().data_received(data)
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             if self._timer is None and self.timeout_keep_alive_task is None:
@@ -135,7 +135,7 @@ class Protocol(H11Protocol):
 
 
 def _peer_of(transport: asyncio.Transport) -> str:
-    """`uid N` if the kernel reports a user of this machine, else the address."""
+    """The client as `uid N` if the kernel reports a user of this machine, otherwise as an address."""
     client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     if not client or not server:
         return ""
@@ -152,7 +152,7 @@ class _Server(uvicorn.Server):
 
 
 def check(options: Options, tokens: Tokens) -> None:
-    """Raise ConfigError for a tracker that other hosts could reach without a token or without TLS."""
+    """Raise ConfigError if other hosts could reach the tracker without a token or without TLS."""
     if is_loopback(_address(options.host)) and not options.behind_proxy:
         if is_named(options) and _address(options.host) not in LOOPBACK:
             raise ConfigError(
@@ -180,7 +180,7 @@ def is_named(options: Options) -> bool:
 
 
 def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) -> list[socket.socket]:
-    """Return sockets that listen on one port of all these addresses. `::1` is left out on a machine without IPv6.
+    """Return sockets that listen on the same port of all these addresses. `::1` is skipped on a machine without IPv6.
 
     For `wanted`, 0 means any port, and None means the last port, the default port, or the next free port. Raises
     ConfigError if no port is free.
@@ -206,7 +206,7 @@ def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) ->
 
 
 def _add_listener(found: list[socket.socket], host: str, port: int) -> None:
-    """Add a listening socket; a second address that this machine does not have is left out."""
+    """Add a listening socket; a second address that this machine does not have is skipped."""
     sock = None
     try:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -223,7 +223,7 @@ def _add_listener(found: list[socket.socket], host: str, port: int) -> None:
 
 
 def hosts_of(options: Options, port: int) -> frozenset[str]:
-    """Values of the Host header that the tracker answers to."""
+    """Values of the Host header that the tracker accepts."""
     if options.behind_proxy:
         return frozenset({options.behind_proxy.lower()})
     bare = options.host.lower()
@@ -237,7 +237,7 @@ def hosts_of(options: Options, port: int) -> frozenset[str]:
 
 
 def run(options: Options, each_second: Callable[[], None] = lambda: None, say: Callable[[str], None] = log.info) -> int:
-    """Serve until a signal, or the idle time; returns the exit code.
+    """Serve until a signal arrives or the idle time has passed; return the exit code.
 
     Raises ConfigError if the tracker cannot start. `say` is called with the address.
     """
@@ -293,7 +293,7 @@ async def _work(
     idle_s: float,
     each_second: Callable[[], None],
 ) -> None:
-    """Give the server its app, and wait until there has been no request for `idle_s`."""
+    """Create the app, and wait until there has been no request for `idle_s`."""
     try:
         # This takes most of the time of a start, so the server is already running.
         await asyncio.to_thread(importlib.import_module, "heronpy.tracker.app")
@@ -355,5 +355,5 @@ async def _watch(tracker: Tracker, idle_s: float, each_second: Callable[[], None
         if tracker.feeds.streams:
             tracker.asked_at = time.monotonic()
         elif idle_s and time.monotonic() - tracker.asked_at >= idle_s:
-            log.info("no request for %g s; the tracker ends", idle_s)
+            log.info("no request for %g s; stopping the tracker", idle_s)
             return

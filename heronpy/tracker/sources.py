@@ -1,6 +1,6 @@
-"""The tracker's data about its clusters, requested only while there are viewers, and only once for all viewers.
+"""The tracker's data about its clusters. It is requested only while there are viewers, and once for all viewers.
 
-A topology master that does not answer is polled less and less often, down to every 10 s, and a caller
+A topology master that does not answer is polled less and less often, down to once every 10 s. A caller
 waits for at most one request.
 """
 
@@ -55,7 +55,8 @@ RECENT_S, RECENT_MAX = 10.0, 30
 
 
 class Shared(Generic[T]):
-    """A request that several callers share: one is in flight at a time, and its answer serves all for a while."""
+    """A request that several callers share: one request is in flight at a time, and its answer serves all callers for a
+    while."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], fresh_s: float = FRESH_S) -> None:
         self._ask = ask
@@ -64,7 +65,7 @@ class Shared(Generic[T]):
         self._answer: tuple[float, T] | None = None
 
     async def get(self, fresh_s: float | None = None) -> T:
-        """The answer, at most `fresh_s` old (default: the usual age); raises the error of the request."""
+        """The answer, at most `fresh_s` old (by default, the usual age). Raises the error of the request."""
         fresh_s = self._fresh_s if fresh_s is None else fresh_s
         if self._answer is not None and time.monotonic() - self._answer[0] < fresh_s:
             return self._answer[1]
@@ -80,7 +81,7 @@ class Shared(Generic[T]):
 
 
 class Watched:
-    """One topology, from its submit to its kill."""
+    """One topology, from when it is submitted until it is removed."""
 
     def __init__(self, session: Session, record: plan_pb2.ExecutionState) -> None:
         self.session = session
@@ -121,7 +122,7 @@ class Watched:
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds since the last answer of the topology master, 0 while it answers; None if it never did."""
+        """Seconds since the topology master last answered; 0 while it answers, None if it never did."""
         if self._heard_at is None:
             return None
         age_s = time.monotonic() - self._heard_at
@@ -129,13 +130,13 @@ class Watched:
 
     @property
     def answers(self) -> bool:
-        """Whether the topology master has answered the last request."""
+        """Whether the topology master answered the last request."""
         return self.reply is not None and not self._absent
 
     # ---- figures ----------------------------------------------------------------------------
 
     async def refresh(self, fresh_s: float | None = None) -> None:
-        """Ask the topology master for its figures, unless a request was sent a moment ago or the last ones failed."""
+        """Request the figures from the topology master, unless requests were sent a moment ago or have just failed."""
         await self._load.get(fresh_s)
 
     async def _ask_load(self) -> None:
@@ -152,7 +153,7 @@ class Watched:
             self._away(*await asyncio.to_thread(self._why, NO_ANSWER, str(error)))
             return
         if reply.topology_id not in ("", self.record.topology_id):
-            self._away(NO_ANSWER, "another topology of this name answers")
+            self._away(NO_ANSWER, "another topology with this name answers")
             return
         if plan is not None:
             self.physical = plan
@@ -185,7 +186,7 @@ class Watched:
             return absent, text if absent == NO_ANSWER else str(error)
 
     async def _follow_plan(self, newer: bool) -> None:
-        """Read the plan if it has changed; the end of an update only changes its version."""
+        """Read the plan if it has changed. When an update ends, only the plan's version changes."""
         try:
             node = await asyncio.to_thread(self._plan_node)
             if newer or self._plan is None or node != self._node:
@@ -195,7 +196,7 @@ class Watched:
             return  # the figures are shown without it; the next answer reads it again
 
     def _plan_node(self) -> int:
-        """The version of the packing plan's node; 0 without one. Blocking."""
+        """The version of the packing plan's node; 0 if there is none. Blocking."""
         found = self.session.state.get(paths.packing_plan(self.name))
         return found[1] if found is not None else 0
 
@@ -224,8 +225,8 @@ class Watched:
         self._recent_at = now
 
     async def _rates_before(self, at: float) -> list[float | None]:
-        """Return the points of `recent_per_s` before that time. There were no viewers then, so each point is the mean
-        of its minute.
+        """Return the points of `recent_per_s` before a time. There were no viewers then, so each point is the mean of
+        its minute.
         """
         asked = control_pb2.GetTimeline(components=[""], names=["emitted"], since=at - RECENT_MAX * RECENT_S)
         try:
@@ -252,7 +253,7 @@ class Watched:
         return self._plan
 
     def load(self) -> Load | None:
-        """The newest figures, as the same object until newer ones arrive; None before the first."""
+        """The newest figures; the same object until newer figures arrive, and None before the first ones."""
         if self.reply is None:
             return None
         # A page compares this version with that of the plan.
@@ -269,7 +270,7 @@ class Watched:
         metrics = control_pb2.GetMetrics(names=TASK_METRICS, interval_s=TASK_WINDOW_S)
         status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
         version = self.packing.version if self.packing is not None else 0
-        # Outside the loop, because this takes long for many tasks, and other requests must not wait.
+        # Outside the loop, because this takes a long time for many tasks, and other requests must not wait.
         return await asyncio.to_thread(tasks_of, status, report, version, time.time())
 
     async def diagnosis(self) -> Diagnosis:
@@ -307,7 +308,7 @@ class ClusterSource:
 
     @contextmanager
     def own_session(self) -> Iterator[Session]:
-        """A separate session for one change, because locks belong to a session; blocking."""
+        """A separate session for a single change, because locks belong to a session; blocking."""
         session = Session(Target(self.name), self._common)
         try:
             yield session

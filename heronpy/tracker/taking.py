@@ -1,4 +1,4 @@
-"""`POST` and `GET /api/v1/.../tasks/{id}/{stacks|profile|heap}`: the current activity of a process.
+"""`POST` and `GET /api/v1/.../tasks/{id}/{stacks|profile|heap}`: captures the current activity of a process.
 
 POST starts a capture, and GET returns the last result, because a profile takes longer than a request should. The
 executor runs one capture per process at a time.
@@ -66,7 +66,7 @@ async def _start(call: Call, kind: str, takes_s: float, make: Callable[[str], Re
 async def _take(
     call: Call, watched: Watched, process: Process, kind: str, takes_s: float, request: Request
 ) -> Evidence:
-    """Ask the executor, and log the client and the outcome."""
+    """Request the capture from the executor, and log the client and the outcome."""
     outcome = "was interrupted"
     try:
         reply = await watched.master.take(process.container, request, answer_s(takes_s))
@@ -89,7 +89,7 @@ async def _take(
 
 
 async def _why_none(watched: Watched, process: Process, error: HeronError) -> str:
-    """Return why there is no result: the process has ended in the meantime, or else the error."""
+    """Return why there is no result: the process has meanwhile ended or, otherwise, the error."""
     said = str(error)
     if isinstance(error, InvalidRpcError):  # its executor knows it sooner than the topology master
         said = f"{process.name} has ended, and may be about to be restarted"
@@ -104,7 +104,7 @@ async def _why_none(watched: Watched, process: Process, error: HeronError) -> st
 
 
 def why_down(status: control_pb2.StatusReply, what: str) -> str:
-    """A sentence if the named process has ended or is restarting; empty if it runs or does not exist."""
+    """A sentence if the named process has ended or is restarting; empty if it is running or does not exist."""
     for executor in status.executors:
         for one in executor.processes:
             if is_called(one.name, what) and one.state in _DOWN:
@@ -139,7 +139,7 @@ def _declare_newest(kind: str, summary: str) -> None:
 
 _declare_newest(STACKS, "The last captured stacks.")
 _declare_newest(PROFILE, "The last captured profile.")
-_declare_newest(HEAP, "The last counted objects, by type.")
+_declare_newest(HEAP, "The most recently counted objects, by type.")
 
 
 @table.route("POST", TASK + STACKS, Scope.ALL, takes=EvidenceBody, returns=Evidence)
@@ -165,7 +165,7 @@ async def take_profile(call: Call) -> Evidence:
 
 @table.route("POST", TASK + HEAP, Scope.ALL, takes=EvidenceBody, returns=Evidence)
 async def take_heap(call: Call) -> Evidence:
-    """Count the objects of a task, or another process. The process stops meanwhile, so `pause` is required."""
+    """Count the objects in a task, or in another process. This stops the process for a time, so `pause` is required."""
     body: EvidenceBody = call.body
     _check(body)
     if not body.pause:

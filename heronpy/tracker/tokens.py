@@ -1,4 +1,4 @@
-"""The two tokens: 256 bits each, shown once and kept as their SHA-256, in a file that only its owner can read.
+"""The two tokens, of 256 bits each. They are shown once and stored as SHA-256, in a file that only its owner can read.
 
 A change is written to a new file, which is then renamed, so a reader sees either the old or the new file. The file is
 read again when it has changed, so a new or removed token takes effect immediately.
@@ -23,14 +23,14 @@ _FILE_MAX_BYTES = 64 * 1024
 
 
 class Digests(msgspec.Struct, forbid_unknown_fields=True):
-    """SHA-256 of each token, hex; empty without a token."""
+    """SHA-256 of each token in hexadecimal; empty if the token does not exist."""
 
     view: str = ""
     all: str = ""
 
 
 class Tokens:
-    """The tokens below a folder of the tracker."""
+    """The tokens in a tracker's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
@@ -52,20 +52,20 @@ class Tokens:
         return self._read[1]
 
     def create(self, scope: Scope) -> str:
-        """Make the token of a scope and return it; it is never shown again. The previous token becomes invalid."""
+        """Create and return the token of a scope, which is never shown again. The previous token becomes invalid."""
         secret = secrets.token_urlsafe(32)
         self._write(msgspec.structs.replace(self._digests(), **{scope.value: _digest(secret)}))
         return secret
 
     def remove(self, scope: Scope) -> None:
-        """Revoke the token of a scope; raises ConfigError if it does not exist."""
+        """Revoke the token of a scope. Raises ConfigError if it does not exist."""
         found = self._digests()
         if not getattr(found, scope.value):
             raise ConfigError(f"there is no token '{scope.value}'; create one with: heron ui token {scope.value}")
         self._write(msgspec.structs.replace(found, **{scope.value: ""}))
 
     def holder(self, secret: str) -> Asker | None:
-        """The owner of a token; None for an unknown token. Takes the same time for every token."""
+        """The owner of a token; None for an unknown token. The check takes the same time for every token."""
         digest, kept = _digest(secret), self._digests()
         is_view, is_all = (hmac.compare_digest(one, digest) for one in (kept.view, kept.all))
         if not (is_view or is_all):

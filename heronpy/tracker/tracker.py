@@ -26,7 +26,7 @@ log = logging.getLogger("heronpy.tracker")
 
 
 class Tracker:
-    """The state that requests share. `folder` is private to the user."""
+    """The state that all requests share. `folder` is private to the user."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Tracker:
         self.asked_at = time.monotonic()
 
     async def cluster(self, name: str) -> ClusterSource:
-        """A cluster, freshly read."""
+        """A cluster, with an up-to-date list of topologies."""
         found = self.clusters.get(name)
         if found is None:
             known = list(self.clusters)
@@ -68,7 +68,7 @@ class Tracker:
     async def topology(self, cluster: str, role: str, environ: str, name: str) -> Watched:
         """A topology by its name or id.
 
-        A running topology precedes ended ones, and among ended topologies the one that ended last comes first.
+        A running topology takes precedence over ended ones, and the last ended topology over earlier ones.
         """
         source = await self.cluster(cluster)
         mine = {one.name: one for one in source.topologies.values()}
@@ -92,7 +92,7 @@ class Tracker:
         return found
 
     async def _ended(self, source: ClusterSource, role: str, environ: str, name: str) -> EndedTopology | None:
-        """Return the ended topology with this id, or the last ended topology of this name."""
+        """Return the ended topology with this id, or the last ended topology with this name."""
         here = [one.record.topology_id for one in source.topologies.values()]
         return await asyncio.to_thread(self.ended.find, source.session, role, environ, name, here)
 

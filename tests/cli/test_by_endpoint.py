@@ -223,7 +223,7 @@ def test_without_its_scheduler_or_route_it_says_so(
     assert result.code == 1 and f"does not answer this host at tcp://127.0.0.1:{port} (no answer)" in result.err
     wordy.state.delete(paths.scheduler("wordy"))
     result = heron("status", "local", "wordy")
-    assert result.code == 1 and "start it on the host of the submit: heron scheduler start local wordy" in result.err
+    assert result.code == 1 and "start it on the submitting host: heron scheduler start local wordy" in result.err
 
 
 def test_access_is_printed_into_a_pipe_and_taken_from_one(

@@ -285,7 +285,7 @@ def test_kill_says_that_it_waits_for_another_command(
         monkeypatch.setattr(kill, "warn", lambda text: (said.append(text), other.close()))
         assert heron("kill", "local", "wordy").code == 0
     what = "topology 'wordy' is being removed by the submit that started it"
-    assert said == [f"{what}; waiting for it, 60 s at most"]
+    assert said == [f"{what}; waiting up to 60 s for it"]
 
 
 def test_kill_says_that_it_waits_for_a_scheduler_that_does_not_answer(
@@ -295,7 +295,7 @@ def test_kill_says_that_it_waits_for_a_scheduler_that_does_not_answer(
     wordy.on_ask = lambda name: time.sleep(0.5 if len(wordy.asked) == 1 else 0.0)
     result = heron("kill", "local", "wordy", "--timeout", "20")
     assert result.code == 0 and "Successfully killed topology 'wordy'" in result.out
-    told = "waiting for the scheduler of 'wordy', which has not ended all its processes yet; in 20 s they are killed"
+    told = "waiting for the scheduler of 'wordy', which has not yet ended all of its processes; in 20 s this command"
     assert result.err.count(told) == 1
 
 

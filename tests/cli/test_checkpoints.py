@@ -473,5 +473,5 @@ def test_kill_says_what_the_replica_lacks(heron: Heron, running: FakeTopology, h
     result = heron("kill", "local", "wordy", "--timeout", "1", "--json")
     assert result.code == 0, result
     for said in (result.err, json.loads(result.out)["replica_lacks"]):
-        assert f"the replica {tmp_path / 'replica'} lacks" in said and "its newest is checkpoint 2" in said, result
+        assert f"the replica {tmp_path / 'replica'} lacks" in said and "its newest checkpoint is 2" in said, result
     assert CheckpointStore(folder).checkpoints() == [2]

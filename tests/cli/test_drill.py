@@ -98,5 +98,5 @@ def test_it_refuses_a_topology_on_an_engine(heron: Heron, start: Start, monkeypa
     process = start("stmgr-1")
     monkeypatch.setattr(Session, "engine_of", lambda *_: "slurm")
     result = heron("drill", "local", "wordy", "stmgr-1")
-    assert result.code != 0 and "runs on slurm, and a drill signals processes of this machine only" in result.err
+    assert result.code != 0 and "runs on slurm, and a drill signals only processes on this machine" in result.err
     assert process.poll() is None

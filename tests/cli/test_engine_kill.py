@@ -29,7 +29,7 @@ def test_who_waits_for_an_engine_is_told_so_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(engines, "QUIET_S", 0.0)
     said, engine = list[str](), FakeEngine([running(1)], stubborn=(1,))
     engines.end_all(engine, 0.1, waits=said.append)
-    assert said == ["waiting for the end of container 1 (7_1 on n1)"]
+    assert said == ["waiting for container 1 (7_1 on n1) to end"]
     engine.away = 10_000
     with pytest.raises(EngineAwayError):
         engines.end_all(engine, 0.1, waits=said.append)
@@ -85,7 +85,7 @@ def test_kill_waits_for_the_engine_and_finishes_the_next_time(
     )
     stays = heron("kill", "local", "wordy", "--timeout", "0.3")
     assert stays.code == exits.PARTIAL, stays
-    assert "waiting for the end of container 1, submission 2 (812_1 on n1); the engine does not answer" in stays.err
+    assert "waiting for container 1, submission 2 (812_1 on n1) to end; the engine does not answer" in stays.err
     for words in ("look for it with: squeue of 7", "the scheduler continues to end it", "with --force"):
         assert words in stays.err
     for path in (paths.execution_state, paths.scheduler, paths.launch):

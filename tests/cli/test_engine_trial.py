@@ -63,7 +63,7 @@ def test_a_trial_finds_another_folder_and_ignores_strangers(tmp_path: Path, monk
     assert (wrong.ok, "is not the same folder" in wrong.detail) == (False, True)
     monkeypatch.setattr(trial, "TRIAL_S", 0.5)
     [late] = trial.Trial(Host(lambda asked: asked.update(secret="x")), "t", [], "", "").run(["127.0.0.1"])
-    assert not late.ok and "it runs, but did not report" in late.detail
+    assert not late.ok and "it is running, but did not report" in late.detail
 
 
 def test_what_its_host_prepares_for_long_has_its_time_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_a_trial_beyond_a_limit_of_submissions_waits() -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(trial_container.UNREACHED, "reaches none of the addresses"), (127, "cannot be run"), (1, "before it reported")],
+    [(trial_container.UNREACHED, "reaches no address of this host"), (127, "cannot be run"), (1, "before it reported")],
 )
 def test_the_end_of_a_trial_is_explained(code: int, words: str) -> None:
     found = trial.ended(code, "FAILED", "n1")

@@ -372,7 +372,7 @@ def test_an_archive_that_cannot_be_read_is_named(archived: Path, heron: Heron, m
     monkeypatch.setattr(LogArchive, "runs", away)
     shown = heron("logs", "local", "wordy", "word")
     assert (shown.code, texts(shown.out)) == (exits.OK, ["it was sent", "it lives"])
-    assert f"the archive of logs {archived} cannot be read" in shown.err
+    assert f"the log archive {archived} cannot be read" in shown.err
 
 
 # ---- what an update refuses ------------------------------------------------------------------

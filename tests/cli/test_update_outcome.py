@@ -85,7 +85,7 @@ def test_what_was_not_begun_is_asked_for_again(
     wordy.answers["update_topology"] = control_pb2.UpdateReply(added=[4], plan_version=4)
     asked = losing(monkeypatch, LOST)
     result = heron(*SCALE)
-    assert result.code == 0 and "1 task added" in result.out and "looking for the outcome" in result.err
+    assert result.code == 0 and "1 task added" in result.out and "checking the outcome" in result.err
     assert asked == [1, 1]
 
 
@@ -138,7 +138,7 @@ def test_settings_are_sent_again_to_the_successor(
     asked = losing(monkeypatch, LOST)
     result = heron(*SET)
     assert result.code == 0 and result.out.endswith("Successfully updated topology 'wordy'\n")
-    assert result.err == "the topology master of 'wordy' ended before it answered; asking again\n"
+    assert result.err == "the topology master of 'wordy' ended before it answered; sending the request again\n"
     assert asked == [["limit:10"]] * 2 and wordy.asked[-1][1] == control_pb2.RuntimeConfig(settings=["limit:10"])
 
 
@@ -156,7 +156,7 @@ def test_settings_are_not_sent_to_another_topology_of_that_name(
     asked = losing(monkeypatch, LOST, replaced)
     result = heron(*SET)
     assert (result.code, len(asked)) == (exits.NOT_FOUND, 1)
-    assert "another one of that name was submitted; its settings were not changed" in result.err
+    assert "another topology with this name was submitted; its settings were not changed" in result.err
 
 
 def test_settings_without_a_successor_end_in_one_sentence(

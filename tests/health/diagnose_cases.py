@@ -52,7 +52,7 @@ HELD = {"held": 0.83, "culprits": ["count-2"]}
 CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "the function of a Spark sink raises": (
         signals(*EVEN, spark_waiting=2, spark_lag_s=5.0, spark_failed=13.0, spark_raised=55.0), Verdict.SPARK,
-        "the function of a Spark sink raises exceptions: 55 times in the last 1m00s; of its batches 13 failed permanently and 0 were",
+        "the function of a Spark sink raises exceptions: 55 times in the last 1m00s; of the sink's batches, 13 failed permanently and 0 were",
     ),
     "child processes that nobody ends": (
         signals(bolt(2, descendants=18_581, descendant_bytes=9 << 30), bolt(3, descendants=12), bolt(4, descendants=230)),
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         Verdict.HEALTHY, "wc is healthy: ",
     ),
     "healthy": (
-        signals(*EVEN), Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 % of the time, busiest task count-2 at 30 %"
+        signals(*EVEN), Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held back 0 % of the time, busiest task count-2 at 30 %"
     ),
     "failed": (
         signals(lifecycle=control_pb2.LIFE_FAILED, cause="parse raises"), Verdict.FAILED, "wc has failed: parse raises"
@@ -209,12 +209,12 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "a cache that is half full, and fills ever more slowly": (
         signals(bolt(2, 0.3, memory_bytes=300 << 20), memory_limits={"count": 512 << 20},
                 history=history(largest_bytes=[float(n << 20) for n in (180, 220, 252, 278, 298)])),
-        Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 % of the time, busiest task count-2 at 30 %",
+        Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held back 0 % of the time, busiest task count-2 at 30 %",
     ),
     "a leak that has time": (
         signals(bolt(2, 0.3, memory_bytes=771 << 20, host="h1"), machine_memory={"h1": 24 << 30},
                 history=history(largest_bytes=[float(n << 20) for n in (720, 732, 745, 758, 771)])),
-        Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 % of the time, busiest task count-2 at 30 %",
+        Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held back 0 % of the time, busiest task count-2 at 30 %",
     ),
     "a backlog is enough": (
         signals(bolt(2, 0.98, 6100, lag_s=9.0), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))), Verdict.SKEW, "data skew"
@@ -269,7 +269,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "no input: words"),
     "work units are published": (
         units(backlog=3e6, published=1e6), Verdict.HEALTHY,
-        "clicks is healthy: 2.9MB of log files are waiting, 976.6KB/s are published, spouts held 0 % of the time",
+        "clicks is healthy: 2.9MB of log files are waiting, 976.6KB/s are published, spouts held back 0 % of the time",
     ),
     "work units are behind": (
         units(backlog=1e9, published=1e6), Verdict.CATCHING_UP,
@@ -280,7 +280,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         "clicks is processing units: 4KB of log files are waiting, nothing was published in the last 1m00s",
     ),
     "nothing waits for work units": (
-        units(), Verdict.HEALTHY, "clicks is healthy: no bytes of log files are waiting, spouts held 0 % of the time"
+        units(), Verdict.HEALTHY, "clicks is healthy: no bytes of log files are waiting, spouts held back 0 % of the time"
     ),
     "work units that go to bolts wait": (
         signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0, units_backlog=10.0), Verdict.CATCHING_UP,
@@ -354,7 +354,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "late and held": (
         signals(*EVEN, held=0.5, culprits=["count-2"], history=history(complete_p99_s=[0.2] * 40 + [0.3] * 3)),
-        Verdict.UNTRIAGED, "spouts are held 50 % of the time by count-2, p99 300ms (usually 200ms); cause unknown",
+        Verdict.UNTRIAGED, "spouts are held back 50 % of the time by count-2, p99 300ms (usually 200ms); cause unknown",
     ),
     "late for want of CPU": (
         signals(*EVEN, history=history(end_to_end_p99_s=[0.2] * 40 + [2.0] * 3),
@@ -363,6 +363,6 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "untriaged": (
         signals(*EVEN, held=0.5, culprits=["the link from stmgr-1 to stmgr-2"]), Verdict.UNTRIAGED,
-        "spouts are held 50 % of the time by the link from stmgr-1 to stmgr-2; cause unknown",
+        "spouts are held back 50 % of the time by the link from stmgr-1 to stmgr-2; cause unknown",
     ),
 }  # fmt: skip

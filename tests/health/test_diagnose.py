@@ -210,7 +210,7 @@ def test_a_task_that_has_just_become_slow_is_named_at_once() -> None:
     others = [bolt(number, 0.5, 1000.0) for number in (3, 4, 5)]
     said = (
         "count-2 is slow: while busy, it handles 200/s, and the other tasks of count handle 2,000/s each;"
-        " they take its share, so no spout waits for it: count can handle 6,200/s instead of 8,000/s"
+        " they take over its share, so no spout waits for it: count can handle 6,200/s instead of 8,000/s"
     )
     assert first(signals(bolt(2, 0.55, 950.0, pace=200.0), *others, avoided=["count-2"])) == (Verdict.SLOW_TASK, said)
     waits = bolt(2, 0.55, 950.0, cpu=0.1, pace=200.0), *(bolt(number, 0.5, 1000.0, cpu=0.1) for number in (3, 4, 5))
@@ -218,16 +218,16 @@ def test_a_task_that_has_just_become_slow_is_named_at_once() -> None:
     idle = bolt(2, 0.07, 95.0, pace=20.0), *(bolt(number, 0.05, 100.0) for number in (3, 4, 5))
     said = (
         "count-2 is slow: while busy, it handles 20/s, and the other tasks of count wait for tuples: they are at most 5 %"
-        " busy; they take its share, so no spout waits for it"
+        " busy; they take over its share, so no spout waits for it"
     )
     assert first(signals(*idle, avoided=["count-2"], keyed=[])) == (Verdict.SLOW_TASK, said)
     slow = bolt(2, 0.55, 950.0, pace=200.0)
     for known, words in (
         (
             {"culprits": ["count-2"], "held": 0.5},
-            "; they take its share, but are full as well: count can handle 6,200/s",
+            "; they take over its share, but are full as well: count can handle 6,200/s",
         ),
-        ({"held": 0.5}, "; they take its share: count can handle 6,200/s instead of 8,000/s"),
+        ({"held": 0.5}, "; they take over its share: count can handle 6,200/s instead of 8,000/s"),
     ):
         assert words in first(signals(slow, *others, avoided=["count-2"], **known))[1]  # type: ignore[arg-type]
     for known in ({"avoided": []}, {"dropping": ["count"]}):

@@ -45,8 +45,8 @@ _SPARK = (
 CALM_ONES, WAVERING = ("healthy", "loaded", "update", "no-input", "burst", "spare", "units"), ("saturated",)
 #: Per history, the first sentence and what to do next.
 SENTENCES = {
-    "healthy": ("Sick is healthy: 473/s, spouts held 0 % of the time, busiest task container_1_work_2 at 7 %", ""),
-    "loaded": ("Sick is healthy: 464/s, spouts held 0 % of the time, busiest task container_1_work_2 at 94 %", ""),
+    "healthy": ("Sick is healthy: 473/s, spouts held back 0 % of the time, busiest task container_1_work_2 at 7 %", ""),
+    "loaded": ("Sick is healthy: 464/s, spouts held back 0 % of the time, busiest task container_1_work_2 at 94 %", ""),
     "slow": ("container_1_work_2 is slow: while busy, it handles 39/s, and the other tasks of work handle 836/s each", _RESTART),
     "slow-held": (
         "container_1_work_2 is slow: while busy, it handles 21/s, and the other tasks of work wait for tuples: they are"
@@ -106,7 +106,7 @@ SENTENCES = {
         " for 1m00s", _WAITS,
     ),
     "saturated": (
-        "WordCount is healthy: 74,880/s, spouts held 14 % of the time, busiest task container_1_split_2 at 96 %", "",
+        "WordCount is healthy: 74,880/s, spouts held back 14 % of the time, busiest task container_1_split_2 at 96 %", "",
     ),
     "update": (
         "WordCount has changed (update done: 1 task added, 0 removed, 0 moved, 0 tuples discarded); its rates can be"

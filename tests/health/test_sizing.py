@@ -84,8 +84,8 @@ def test_spouts_are_too_few_when_they_are_full_and_what_waits_takes_too_long() -
     few = found(reading(0.95, 7.2e6))
     assert (few.verdict, few.component, few.figures["needed"]) == (Verdict.UNDER_PROVISIONED, "lines-worker", 11)
     assert sentence(few, "wc") == (
-        "lines-worker needs more tasks: at their rate, the backlog at its source takes 2h00m, more than 30m00s; its"
-        " 2 tasks are each at least 95 % busy"
+        "lines-worker needs more tasks: at the current rate, the backlog at its source takes 2h00m, more than 30m00s;"
+        " its 2 tasks are each at least 95 % busy"
     )
     assert advice(few, "local", "wc") == "heron update local wc --component-parallelism lines-worker:11"
     for enough in (reading(0.95, 1e6), reading(0.6, 7.2e6), reading(0.95, 7.2e6, held=0.8, culprits=["count-2"])):

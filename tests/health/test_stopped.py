@@ -103,7 +103,7 @@ def test_input_that_has_ended_is_told_as_that() -> None:
     assert first(done)[0] is Verdict.HEALTHY and first(done)[1].endswith("; the input of words has ended")
     finishing = signals(*EVEN, lifecycle=control_pb2.LIFE_FINISHING)
     assert first(finishing) == (
-        Verdict.CHANGING, "the input of wc has ended, and the remaining tuples are processed"
+        Verdict.CHANGING, "the input of wc has ended, and the remaining tuples are being processed"
     )  # fmt: skip
 
 

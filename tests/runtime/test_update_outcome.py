@@ -46,7 +46,7 @@ def test_settings_outlive_the_master_that_was_asked(heron: Heron) -> None:
         update.kill()
         update.wait()
     assert (update.returncode, said.splitlines()[-1]) == (0, "Successfully updated topology 'wc'"), said + err
-    assert "ended before it answered" in err and "asking again" in err
+    assert "ended before it answered" in err and "sending the request again" in err
     config = inside(heron, "wc").plan.topology.topology_config
     assert [entry.value for entry in config.kvs if entry.key == "my.limit"] == ["10"]
 
@@ -73,7 +73,7 @@ def test_an_update_outlives_its_master(heron: Heron, out: Path, fails: bool) -> 
     finally:
         update.kill()
         update.wait()
-    assert "ended before it answered" in err and "looking for the outcome" in err
+    assert "ended before it answered" in err and "checking the outcome" in err
     tasks = len(heron.status("wc")["tasks"])
     if fails:
         assert update.returncode == 1 and "rolled back and the topology runs as before" in err, err

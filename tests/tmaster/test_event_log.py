@@ -225,8 +225,8 @@ def test_an_episode_is_told_while_it_lasts_and_when_it_is_over() -> None:
     event_log.now = 12.0
     watcher.culprits("stmgr-1", [slow])
     assert texts(event_log, "backpressure") == [
-        "the spouts are held because container_1_count_7 is too slow (1MB wait in stmgr-1)",
-        "the spouts were held for 2s because the link to stmgr-2 was too slow (up to 5B waited in stmgr-1)",
+        "the spouts are held back because container_1_count_7 is too slow (1MB wait in stmgr-1)",
+        "the spouts were held back for 2s because the link to stmgr-2 was too slow (up to 5B waited in stmgr-1)",
     ]
     event_log.now = 13.0
     watcher.culprits("stmgr-1", [slow])
@@ -256,7 +256,7 @@ def test_a_full_task_that_others_stand_in_for_holds_no_spout() -> None:
     assert texts(watcher.event_log, "backpressure") == [
         "for 10.5s container_1_count_7 was full, and its tuples went to the other tasks of its component"
         " (up to 9B waited in stmgr-1)",
-        "the spouts were held for 10s because container_1_count_7 was too slow (up to 9B waited in stmgr-1)",
+        "the spouts were held back for 10s because container_1_count_7 was too slow (up to 9B waited in stmgr-1)",
     ]
 
 
@@ -277,7 +277,7 @@ def test_a_task_that_was_full_for_a_moment_is_not_called_slow() -> None:
     for watcher.event_log.now in (10.0, 10.004):
         watcher.culprits("stmgr-1", [full] if watcher.event_log.now == 10.0 else [])
     assert texts(watcher.event_log, "backpressure") == [
-        "for 4ms container_1_count_7 was full, and the spouts were held (up to 9B waited in stmgr-1)"
+        "for 4ms container_1_count_7 was full, and the spouts were held back (up to 9B waited in stmgr-1)"
     ]
 
 

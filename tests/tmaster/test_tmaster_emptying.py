@@ -53,7 +53,7 @@ def test_queues_that_do_not_run_empty_hold_it_up_for_a_moment_only() -> None:
     world.sims[1].beat.queued_tuples = 20
     begun = world.now
     token = world.request(events.RestartRequested, 2, 0)
-    assert world.answer(token).body.text == "restarted container 2: 2 tasks back; it was not empty before"
+    assert world.answer(token).body.text == "restarted container 2: 2 tasks back; queues were not empty before"
     assert world.now - begun < NO_PROGRESS_S + 8
     assert losing(world).lost_unknown and not held(world)
 

@@ -269,7 +269,7 @@ def test_an_update_that_finds_too_many_requests_is_refused() -> None:
     w.request(events.CheckpointRequested, False)
     for _ in range(100):
         w.request(events.CheckpointRequested, False)
-    assert "too many requests for checkpoints" in str(w.answer(bigger(w, 3)).error)
+    assert "too many checkpoint requests" in str(w.answer(bigger(w, 3)).error)
 
 
 def test_a_request_that_waited_in_vain_hears_what_is_under_way() -> None:

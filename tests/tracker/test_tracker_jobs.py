@@ -78,7 +78,7 @@ def test_a_layer_is_read_and_changed_with_the_version_that_was_seen(asking: Aski
         ("oncall", "*", {"set": {"run": "paused"}}, 428, "needs the header If-Match"),
         ("oncall", "9", {"set": {"run": "paused"}}, 400, "has version 0, not 9"),
         ("oncall", "0", {}, 400, "one of set, unset and revert"),
-        ("oncall", "0", {"unset": ["run"], "for_s": 3}, 400, "for_s only with set"),
+        ("oncall", "0", {"unset": ["run"], "for_s": 3}, 400, "for_s needs set"),
         ("oncall", "0", {"set": {"parallelism": {"wrk": 2}}}, 400, "did you mean 'work'"),
         ("oncall", "0", {"set": {"definition": "a" * 64}}, 400, "heron job deploy"),
         ("oncall", "0", {"sett": {}}, 400, "the body is invalid"),

@@ -84,7 +84,7 @@ def telling(busy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> FakeTopology
         reasons = {"checkpoint": "aborted", "update": "rolled_back"}
         heads = {
             "master": "topology master 3 took over", "silent": "no heartbeat from x",
-            "backpressure": "the spouts were held for 3s",
+            "backpressure": "the spouts were held back for 3s",
         }  # fmt: skip
         told.events.append(
             event(
@@ -149,7 +149,7 @@ def test_no_route_of_the_scope_view_tells_a_value(
 def test_words_of_the_runtime_stay(asking: Asking, telling: FakeTopology, tokens: dict[str, dict[str, str]]) -> None:
     shown = asking.get(f"{WORDY}/events", headers=tokens["view"])["events"]
     texts = {event["kind"]: event["text"] for event in shown}
-    assert texts["backpressure"] == "the spouts were held for 3s"
+    assert texts["backpressure"] == "the spouts were held back for 3s"
     assert texts["restart"] == "it happened: user exception" and texts["update"] == "it happened"
     assert all(event["detail"] == UNSEEN for event in shown)
     assert asking.get(WORDY, headers=tokens["view"])["cause"] == UNSEEN

@@ -216,7 +216,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
 def test_marks_of_charts_name_who_it_was(site: Site, tab: Tab) -> None:
     """In the chart's title while one points at it, and, without a mouse, in the list of events."""
     now, subject = time.time(), "container_1_count_3"
-    said_text = f"the spouts were held because {subject} was too slow"
+    said_text = f"the spouts were held back because {subject} was too slow"
     event = {
         "number": 1, "at": now - 60, "first_at": now - 60, "times": 1, "kind": "backpressure", "subject": subject,
         "reason": "", "text": said_text, "lasted_s": 40.0, "warning": False,

@@ -40,7 +40,7 @@ def test_by_mouse_from_the_list_of_checkpoints(site: Site, tab: Tab) -> None:
     assert do.is_disabled(), "it is said first"
     dialog.get_by_role("button", name="preview").click()
     dialog.get_by_text(f"would go back to checkpoint {first}").wait_for()
-    dialog.get_by_text("3 tasks restart with the state of that time").wait_for()
+    dialog.get_by_text("3 tasks restart with their state at that time").wait_for()
     dialog.get_by_text(
         "is processed again; it counts once in states and in the output that sinks publish with checkpoints"
     ).wait_for()
