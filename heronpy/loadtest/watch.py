@@ -187,7 +187,7 @@ class Watch:
         return f"{text}\n{self.topology.exceptions()}".rstrip()
 
     def _read_metrics(self) -> None:
-        """Read the time for which spouts were held, as measured by stream managers, and all frames of the tasks."""
+        """Read how long spouts were held back, as measured by stream managers, and all frames of the tasks."""
         with suppress(LabError):
             reply = self.topology.metrics([CLAMPED, *FRAME_METRICS])
             values = [sample.value for report in reply.reports for sample in report.samples if sample.name == CLAMPED]
@@ -202,7 +202,7 @@ def watch(topology: Topology) -> Watch:
 
 
 def watch_whole(topology: Topology, deadline_s: float) -> Watch:
-    """Activate a bounded topology, and watch it until its end. Raises LabError as `until_finished` does."""
+    """Activate a bounded topology, and watch it until its end. Raises LabError like `until_finished`."""
     seen = watch(topology)
     seen.look_cpu()
     topology.activate()

@@ -149,7 +149,7 @@ _LINKS = (
 )  # fmt: skip
 
 _USER_CODE = (
-    Scenario("F17", "slow bolt: one slow task holds the spouts", acts.slow_bolt, 1, 75.0, usual=ACKED,
+    Scenario("F17", "slow bolt: one slow task holds back the spouts", acts.slow_bolt, 1, 75.0, usual=ACKED,
              settings=_OFTEN),
     Scenario("F18", "a sink task stopped for 10 minutes", acts.stopped_sink, 1, 620.0),
     Scenario("F19", "poison tuples: raise, exit, recurse, segfault, hang, emit 64 MB", verbs.poison, 1, 60.0,

@@ -94,7 +94,7 @@ class Contender:
 
 
 def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[object]) -> None:
-    """Run in the contender's process, until it has sent the report or the reader has ended."""
+    """Run in the contender's process until its parent has read the report and the CPU time, or has ended."""
     descriptor = os.open(errors, os.O_WRONLY | os.O_APPEND)
     for output in (1, 2):
         os.dup2(descriptor, output)

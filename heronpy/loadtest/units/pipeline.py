@@ -1,4 +1,4 @@
-"""A pipeline of work units of one profile: its folder, its topology, and the check of its table."""
+"""A pipeline of work units for one profile: its folder, its topology, and the check of its table."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Pipeline(LogScene):
             yield folder.name, (folder / "part-0.txt").read_text("utf-8")
 
     def visible_ns(self) -> dict[int, int]:
-        """When each unit was first seen, by its number."""
+        """Time at which each unit was first seen, by unit number."""
         return {int(name.rpartition("-")[2]): at for name, at in self.seen.items()}
 
     def attempts(self) -> list[Began]:
