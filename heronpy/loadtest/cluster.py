@@ -148,7 +148,7 @@ class Topology:
         every_s: float = POLL_S,
         may_fail: Callable[[], bool] = bool,
     ) -> T:
-        """Poll until the value is true; return it. Raises LabError after the timeout or if the topology fails."""
+        """Poll for a true value; return the value. Raises LabError after the timeout or if the topology fails."""
         deadline = time.monotonic() + timeout_s
         next_look = time.monotonic() + FAILED_EVERY_S
         while not (value := condition()):

@@ -141,7 +141,7 @@ class Watch:
         return self.last_status.discarded_tuples if self.last_status is not None else 0
 
     def until_finished(self, deadline_s: float) -> None:
-        """Watch until the topology has finished. Raises LabError if it fails or is late."""
+        """Watch until the topology has finished. Raises LabError if it fails or does not finish in time."""
         deadline = time.monotonic() + deadline_s
         next_cpu = next_status = next_memory = next_tree = 0.0
         while True:

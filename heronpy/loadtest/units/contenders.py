@@ -108,7 +108,7 @@ def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[
 
 
 def work_at_once(contenders: Sequence[tuple[object, ...]], seconds: float) -> tuple[list[Any], float]:
-    """Run processes concurrently; return reports and total CPU seconds. Raises LabError if one fails or is late.
+    """Run processes concurrently; return reports and total CPU seconds. Raises LabError if one fails or times out.
 
     A process is described by the arguments of a Contender.
     """
