@@ -57,7 +57,7 @@ def full_store(world: World, number: int) -> None:
 
 
 def _lives_on_and_recovers(world: World) -> Target:
-    """Check that data flows, even after a kill, and that freeing the disk lets checkpoints complete; return the victim."""
+    """Check that data flows, even after a kill, and that checkpoints resume on the freed disk; return the victim."""
     world.until_arrived(BETWEEN)
     victim = world.random.choice(world.tasks("work"))
     world.kill(victim)
