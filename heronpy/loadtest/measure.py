@@ -91,13 +91,13 @@ def window_of(looks: Sequence[CpuLook], start: float, end: float, warmup_s: floa
 
 
 def cpu_by_role(window: Window) -> dict[str, float]:
-    """Return the CPU seconds within the window by role."""
+    """Return the CPU seconds by role within the window."""
     first, last = window.first.by_role, window.last.by_role
     return {role: max(0.0, last[role] - first.get(role, 0.0)) for role in sorted(last)}
 
 
 def figures(window: Window, reports: Reports) -> dict[str, Any]:
-    """Return rates and CPU of the window."""
+    """Return the rates and the CPU figures for the window."""
     if window.steady:
         tuples = float(reports.counted_at(window.last.at) - reports.counted_at(window.first.at))
         seconds = window.seconds

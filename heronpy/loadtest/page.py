@@ -1,4 +1,4 @@
-"""One self-contained HTML page about one result document.
+"""Renders a result document as one self-contained HTML page.
 
 uPlot, which the tracker also uses, draws each plot from its `data-plot`; the page needs no network.
 """

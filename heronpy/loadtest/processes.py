@@ -203,7 +203,7 @@ def machine_busy_s() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The number of system calls in some seconds, or the reason why it is missing."""
+    """The number of system calls during some seconds, or the reason why it is missing."""
 
     calls: int = 0
     seconds: float = 0.0

@@ -83,7 +83,7 @@ def calibrate(rounds: int = ROUNDS) -> Calibration:
 
 
 def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict[str, Any]:
-    """Return the noise of the machine, for the result document."""
+    """Return how noisy the machine was, for the result document."""
     best = min(item.best_s for item in calibrations)
     spread = max(item.median_s for item in calibrations) / best - 1
     others = max(others_cores, default=0.0)
@@ -147,7 +147,7 @@ def measured(
 
 
 def in_turn(where: Cluster, parts: Iterable[Callable[[], Found]]) -> Found:
-    """Run some measurements one after the other."""
+    """Run some measurements one after the other; return all figures and checks."""
     values, checks = dict[str, float](), list[Check]()
     for part in parts:
         found, judged = part()
@@ -160,7 +160,7 @@ def in_turn(where: Cluster, parts: Iterable[Callable[[], Found]]) -> Found:
 
 
 def run_of(values: dict[str, float], checks: Iterable[Check]) -> dict[str, Any]:
-    """Return the part of the result document about a run that has only values and checks."""
+    """Return the result document's part about a run that has only values and checks."""
     return {"values": values, "checks": [check.as_json() for check in checks]}
 
 
@@ -260,7 +260,7 @@ def run_once(where: Cluster, load: Load, number: int, count_calls: bool = False)
 
 
 def count_after(load: Load) -> float:
-    """Return when to count system calls, in seconds after the counter is started, which precedes the first emit."""
+    """Return the seconds from creating the counter, shortly before the first emit, until counting begins."""
     return max(0.0, load.duration_s - TAIL_S + ACTIVATE_S)
 
 

@@ -26,7 +26,7 @@ HEADS = (
 
 
 def stop_of(reports: Reports, since: float, until: float) -> float:
-    """Return the longest pause of a spout that ended in this interval, without the time for which bolts woke up late.
+    """Return a spout's longest pause that ended in this interval, minus the time by which bolts woke up late.
 
     The delay with which a busy machine wakes a bolt does not depend on flow control.
     """
@@ -40,7 +40,7 @@ def stop_of(reports: Reports, since: float, until: float) -> float:
 
 
 def row_of(load: Load, reports: Reports, latency: dict[str, Any], seen: Watch) -> dict[str, float]:
-    """Return the figures of the slow phase."""
+    """Return the figures for the slow phase."""
     sinks = reports.sinks
     rates = [(sink["slow_count"] - 1) / max(sink["fast_at"] - sink["first_at"], 1e-9) for sink in sinks]
     can = [sink["capacity"] for sink in sinks]

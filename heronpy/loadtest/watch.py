@@ -28,7 +28,7 @@ FRAME_METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The frames of all tasks of a run."""
+    """The frames of all tasks in a run."""
 
     sent: int
     """Number of sent frames that contain tuples."""

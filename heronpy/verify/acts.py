@@ -43,7 +43,7 @@ Act = Callable[[Any, int], None]
 
 
 def nothing(world: World, runs: int) -> None:
-    """Cause no fault, to distinguish a broken oracle from a broken product."""
+    """Cause no fault: if a check fails nevertheless, the oracle is broken, not the product."""
 
 
 def repeated(once: Act) -> Act:

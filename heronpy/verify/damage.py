@@ -241,7 +241,7 @@ def victim_of(record: CheckpointRecord, which: str) -> Place:
 
 @repeated
 def no_checkpoint_left(world: World, number: int) -> None:
-    """Damage all checkpoints: the topology fails and names a file, until a checkpoint is repaired and restored."""
+    """Damage all checkpoints: the topology fails and names a file. Then repair and restore a checkpoint."""
     world.until_checkpoint()
     victim = world.random.choice(world.tasks("work"))
     good = {place: _read(place) for place in _all_metadata(world)}

@@ -72,7 +72,7 @@ def mean_before(times: Times, at: float) -> float:
 
 
 def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float) -> list[Recovery]:
-    """Return the recovery of each fault. `times` are sorted. The rate before the first fault is the reference."""
+    """Return the recovery of each fault, compared with the rate before the first fault. `times` are sorted."""
     found: list[Recovery] = []
     ordered = sorted(faults)
     if not ordered or not len(times):

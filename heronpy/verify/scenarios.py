@@ -219,8 +219,8 @@ _UNITS = (
              30.0, sites=True, settings=_SOON_SILENT),
     Scenario("U23", "user code hangs on one site of work units", units.site_partly_away, 1, 80.0,
              sites=True),
-    Scenario("U29", "lines of work units at which user code raises or dies", units.poison, 3, 30.0, poison=4000),
-    Scenario("U29-whole", "lines at which user code raises or dies, while it reads a whole unit first",
+    Scenario("U29", "lines of work units at which code raises or ends its process", units.poison, 3, 30.0, poison=4000),
+    Scenario("U29-whole", "lines at which code raises or ends its process after it has read the whole unit",
              units.poison, 3, 40.0, poison=12000, whole=True),
     Scenario("U31", "the ledger of work units is lost and rebuilt from the table", units.lose_the_ledger, 3, 20.0),
     Scenario("U35", "a second ledger for the same table", units.another_ledger, 3, 40.0),
@@ -253,7 +253,8 @@ _BATCH = (
     Scenario("batch-preempted", "SIGTERM to a worker of a batch run", batch.preempt, 20, 4.0),
     Scenario("batch-disk", "no space for the files of a batch run", batch.no_space, 3, 20.0, small_disk="batch"),
     Scenario("batch-state", "the state manager of a batch run is unavailable", batch.state_away, 3, 70.0),
-    Scenario("batch-poison", "lines of a batch run at which user code raises or dies", batch.poison, 1, 60.0, poison=1),
+    Scenario("batch-poison", "lines of a batch run at which code raises or ends its process", batch.poison, 1, 60.0,
+             poison=1),
 )  # fmt: skip
 
 _ALL = (

@@ -45,7 +45,7 @@ class SparkWorld(World):
     _rows: dict[Path, int] = field(default_factory=dict)
 
     def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
-        """Submit the topology with a Spark sink; the stack kills the topology."""
+        """Submit the topology with a Spark sink; closing the stack kills the topology."""
         self.table = self.topology.cluster.home / TABLES / self.topology.name
         # `super()` without arguments does not work in a class with slots.
         World.begin(self, {**spec, "table": str(self.table)}, stack)
@@ -54,7 +54,7 @@ class SparkWorld(World):
         return self.table.glob("batch=*/*.parquet")
 
     def arrived(self) -> int:
-        """Rows in the table so far."""
+        """Number of rows in the table so far."""
         from pyarrow import parquet
 
         for path in self._files():

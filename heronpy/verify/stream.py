@@ -1,7 +1,7 @@
 """The input of a verification: every tuple is a function of (seed, partition, sequence number).
 
-Source, sink and verifier share only this module and the seed, so the verifier can recompute all
-tuples. Invariant: the scalar and the vector functions agree.
+Source, sink and verifier share only this module and the seed, so the verifier can recompute all tuples.
+Invariant: the scalar and the vector functions agree.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Totals:
     sums: npt.NDArray[np.int64]
 
     def wrong(self, other: Totals) -> npt.NDArray[np.int64]:
-        """The keys with different values."""
+        """Return the keys whose count or sum differs."""
         found: npt.NDArray[np.int64] = np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
         return found
 

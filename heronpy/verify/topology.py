@@ -29,7 +29,7 @@ HUGE_BYTES = 64 << 20
 
 
 class VerifiedRelay(Bolt):
-    """Emits each input tuple again, anchored to the input tuple, and acks the input tuple."""
+    """Passes each tuple on, anchored to its input, and acks the input."""
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
 

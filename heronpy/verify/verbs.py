@@ -29,7 +29,7 @@ _LOOKING = (("status",), ("metrics",), ("exceptions",), ("plan",), ("logs", "--f
 
 
 def beside(world: World, runs: int) -> None:
-    """Repeatedly kill commands that watch the topology, and request pages of metrics without reading them."""
+    """Repeatedly kill commands that watch the topology, and request metrics pages without reading them."""
     end = time.monotonic() + runs * (4.0 if world.short else 300.0)
     world.note("commands that watch the topology are killed in a loop", disruptive=False)
     killed = 0
@@ -95,7 +95,7 @@ def poison(world: World, runs: int) -> None:
 
 @repeated
 def few_files(world: World, number: int) -> None:
-    """Submit a second topology with a low limit of open files; the submit must be refused with the reason."""
+    """Submit a second topology with a low limit on open files; the submit must be refused with the reason."""
 
     def narrow() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -138,7 +138,7 @@ class World:
         return self.until(active, BACK_S, "an active topology master")
 
     def processes(self, *begins: str) -> Iterator[tuple[str, psutil.Process]]:
-        """The processes of this run whose names have such a prefix, found without a request to the topology master."""
+        """The processes of this run whose names begin with one of `begins`, found without the topology master."""
         home, titles = str(self.topology.cluster.home), tuple(f"heron: {begin}" for begin in begins)
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
@@ -158,7 +158,7 @@ class World:
         return process
 
     def arrived(self) -> int:
-        """Records in the trace so far, duplicates included."""
+        """Number of records in the trace so far, including duplicates."""
         return sum(path.stat().st_size for path in (self.out / TRACE).glob("*.seg")) // RECORD.size
 
     def log_of(self, process: str) -> Path:
@@ -273,7 +273,7 @@ class World:
         raise LabError(f"'heron {' '.join(map(str, words))}' succeeded, but should be refused")
 
     def end_input(self) -> None:
-        """End the input a moment from now, so that its number of tuples is known."""
+        """End the input shortly after its current position, so that its number of tuples is known."""
         self.ended = self.ended or time.monotonic()
         self.input = replace(self.input, count=write_end(self.out, self.input.partitions, self.input.rate))
 
@@ -353,7 +353,7 @@ class World:
         return self.until(planned, BACK_S, "a plan with containers")
 
     def link_names(self, local_port: int, wanted_port: int) -> tuple[str, str]:
-        """The names of both ends of a connection, found by the processes' sockets; called by the proxy."""
+        """The names of both ends of a connection, determined from the processes' sockets; called by the proxy."""
         return self._owner(local_port, listening=False), self._owner(wanted_port, listening=True)
 
     def _owner(self, port: int, listening: bool) -> str:

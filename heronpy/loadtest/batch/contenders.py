@@ -52,7 +52,7 @@ def _row(item: tuple[str, int]) -> str:
 
 
 def spark(logs: Sequence[Path], folder: Path, sql: bool) -> Callable[[], None]:
-    """Return the count by a warm Spark session: an RDD with these functions, or SQL."""
+    """Warm up a Spark session; return the function that counts: with an RDD and these functions, or with SQL."""
     session = spark_session(folder)
 
     def run(source: str, target: str) -> None:

@@ -84,7 +84,7 @@ class _Step(Struct):
 
 
 class Minutes(Protocol):
-    """The history of a job, as in `heronpy.scaling.history`."""
+    """The interface of a job's history; see `heronpy.scaling.history`."""
 
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
         """Record the demand on each component."""
@@ -176,7 +176,7 @@ class Model:
         return {host: min(1.0, CORES / (self._others(host) + 1)) for host in HOSTS}
 
     def _capacities(self, part: Part, factors: Mapping[str, float]) -> list[float]:
-        """Return the maximum tuples per second of each task of a component."""
+        """Return the maximum tuples per second for each task of a component."""
         wall = 1 / part.per_s
         slower, worse = self._active("dependency", part.name), self._active("bad update", part.name)
         wall *= slower.much if slower is not None else 1.0

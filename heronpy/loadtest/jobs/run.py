@@ -62,8 +62,6 @@ LOOKED_S, MEASURED_S = 150.0, 60.0
 
 
 class Sizes(Struct, frozen=True):
-    """The sizes of the measurements."""
-
     changed: int = 1000
     jobs: int = 10_000
     idle: int = 100
@@ -75,7 +73,7 @@ class Sizes(Struct, frozen=True):
 
 
 def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
-    """Return the result document. Raises ConfigError in a user's cluster, because the test creates jobs."""
+    """Return the result document. Raises ConfigError for a user's cluster, because the test creates jobs."""
     if not where.temporary:
         raise ConfigError("load-test jobs runs in its own cluster; leave out --cluster")
 

@@ -1,4 +1,4 @@
-"""Bolts that are slow for a time, or, with `stall_s`, a bolt that stops once: when backpressure begins and ends.
+"""Bolts that are slow for a time, or, with `stall_s`, stop once: measures when backpressure begins and ends.
 
 In its slow phase a bolt serves exactly `capacity` tuples a second while it has input. The service of
 a tuple starts when that of the previous tuple has ended, however late the timer fired. So a rate below the capacity

@@ -162,7 +162,7 @@ def by_hand(logs: Sequence[Path], table: Path) -> Callable[[], None]:
 
 
 def _parsed(batches: Iterator[Any]) -> Iterator[Any]:
-    """Parse lines in a Python worker of Spark, with the function of every contender."""
+    """Parse lines in a Python worker of Spark, with the function that every contender uses."""
     import pyarrow as pa
 
     for batch in batches:

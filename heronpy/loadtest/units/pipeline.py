@@ -81,7 +81,7 @@ class Pipeline(LogScene):
         self.until(lambda: self.rows() >= count, deadline_s, f"{count:,} visible rows", topology)
 
     def rows(self) -> int:
-        """Return the number of published rows according to the records of the units; each record is read once."""
+        """Return the number of published rows, summed over the units' records; each record is read only once."""
         self.look()
         for name in self.seen.keys() - self._rows.keys():
             self._rows[name] = record_of(self.table / name).rows

@@ -80,7 +80,7 @@ def run_units(where: Cluster, names: Sequence[str], sizes: Sizes, repeat: int, s
 
 
 class Appender(threading.Thread):
-    """Appends due lines, each with the time of its append, and catches up after a stall."""
+    """Appends due lines, each with the time at which it is appended, and catches up after a stall."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         super().__init__(name="appender", daemon=True)
@@ -330,7 +330,7 @@ def _bad_spans(url: str) -> list[Span]:
 
 
 def rebuilding(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Rebuild a ledger from its table; measures the duration, and checks that no row is lost or doubled."""
+    """Rebuild a ledger from its table; measure the duration, and check that no row is lost or doubled."""
     made = Pipeline(where, f"rebuild-{number}")
     lines = max(sizes.units, LOGS + 1)
     _write(made, lines, hole=lines // 2)

@@ -92,7 +92,7 @@ def no_space(batch: BatchWorld, runs: int) -> None:
 
 
 def poison(batch: BatchWorld, runs: int) -> None:
-    """Check that each bad line fails the run, and that the failure names the line; repair it and repeat the command."""
+    """Check that each bad line fails the run and is named as the cause; repair the line, and repeat the command."""
     batch.may_charge = batch.may_fail = True
     (batch.out / SLOW / PARSE).unlink(missing_ok=True)
     while batch.bad:

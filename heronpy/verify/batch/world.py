@@ -126,7 +126,7 @@ class BatchWorld(World):
         self._tell_bad()
 
     def end_input(self) -> None:
-        """End the slow phase, and append lines that the batch must leave to the stream."""
+        """End the slow phase, and append lines that the batch must leave for the stream."""
         if not self.input.count:
             self.input = replace(self.input, count=self.lines)
             self._append(self.lines + LATER, half=True)
@@ -166,7 +166,7 @@ class BatchWorld(World):
         return self.run.record
 
     def stages(self) -> list[dict[str, Any]]:
-        """The stages as `heron progress` shows them."""
+        """The stages, as shown by `heron progress`."""
         found: list[dict[str, Any]] = json.loads(self.heron("progress", *self.address, "--json"))["stages"]
         return found
 

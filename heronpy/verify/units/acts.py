@@ -1,4 +1,4 @@
-"""Faults of a pipeline of work units: process ends at selected steps, stragglers, full disks, clocks, and outages.
+"""Faults of a pipeline of work units: processes that end at selected steps, stragglers, full disks, clocks, outages.
 
 The outages affect the ledger, the ledger's server, and the second of two sites (U22, U23, F28).
 """
@@ -90,7 +90,7 @@ def _taken_over(units: UnitWorld, taken: Taken, fault: Fault, timeout_s: float =
 
 
 def poison(units: UnitWorld, runs: int) -> None:
-    """Wait until the lines at which workers raise or die are bad ranges in the ledger."""
+    """Wait until the lines at which user code raises or ends its process are bad ranges in the ledger."""
 
     def has_bad_ranges(count: int) -> bool:
         return int(units.figures()["bad_ranges"]) >= count

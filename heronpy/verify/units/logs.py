@@ -70,7 +70,7 @@ class Written:
 
 
 class RotatedLogs:
-    """Some logs in a folder, and the operations on them."""
+    """Logs in one folder that can be appended to, rotated, truncated and copied."""
 
     def __init__(self, folder: Path, seed: int, logs: Iterable[str], poison: int = 0, banner: str = "") -> None:
         """`banner`: complete lines at the beginning of each new file, which do not belong to the logs."""

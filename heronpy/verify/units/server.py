@@ -1,4 +1,4 @@
-"""The run's own PostgreSQL server for its ledger: a socket in a private folder, no port."""
+"""A PostgreSQL server for the ledger of one run; it listens only on a socket in a private folder."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class UnitWorld(World):
         return sorted(found, key=lambda path: path.stat().st_mtime)
 
     def arrived(self) -> int:
-        """Rows in the table so far."""
+        """Number of rows in the table so far."""
         folders = self.published()
         for folder in folders:
             if folder.name not in self._rows:
