@@ -62,8 +62,8 @@ class Part(Struct, kw_only=True):
 class Fault(Struct, frozen=True):
     """A temporary problem.
 
-    `much` depends on the kind: the share of a rate that remains, the factor by which calls are slower, a rate, or the
-    number of other programs' threads that are always busy on the host `part` (on each host if `part` is a component).
+    `much` depends on the kind: a share, such as the remaining share of a rate, a factor, a rate, or the number of other
+    programs' threads that are always busy on the host `part` (on each host if `part` is a component).
     """
 
     kind: str

@@ -144,7 +144,7 @@ class Drawn:
 
 
 def is_wrong(drawn: Drawn, scene: Scene) -> bool:
-    """Whether the scaler missed the cause, added tasks that do not help, or failed to add tasks that help."""
+    """Whether the scaler named a wrong cause or none, added tasks in vain, or failed to add tasks that help."""
     ups, causes = scene.changes(up=True), [one.cause for one in scene.alerts]
     if drawn.kind == "load":
         # If all bolts have enough capacity, there is no cause to name; near the limit, either decision is right.
