@@ -81,7 +81,7 @@ def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: 
 def _exact_counter(
     expected: Counter[Any], got: Counter[Any], unit: str, replayed: int, detail: str, ok: bool = True, copies: int = 1
 ) -> Check:
-    """Compare counters of expected and counted units; `copies` is the number of counts of each unit."""
+    """Compare the expected with the actual counts; each unit is counted `copies` times."""
     missing, surplus = (expected - got).total(), (got - expected).total()
     ok = ok and not missing and (not surplus or bool(replayed))
     if not ok:
@@ -110,7 +110,7 @@ def exact_words(load: Load, reports: Reports, out: Path) -> Check:
 
 
 def exact_numbers(load: Load, reports: Reports, out: Path) -> Check:
-    """Check that each sink received all tuples, by their count and the sum of their sequence numbers."""
+    """Check the number of received tuples and the sum of their sequence numbers."""
     copies = len(reports.sinks) if load.parameters.get("copies") else 1
     expected = reports.sent * copies
     sums = sum(report["tuples"] * (report["tuples"] - 1) // 2 for report in reports.spouts) * copies
@@ -145,7 +145,7 @@ def exact_table(load: Load, reports: Reports, out: Path) -> Check:
 
 
 def exact_totals(load: Load, reports: Reports, out: Path) -> Check:
-    """Check that every line is counted once by each key."""
+    """Check that every line is counted once under each of its keys."""
     p = load.parameters
     lines = flight_lines(p["lines"], p["carriers"], p["origins"], p["delays"])
     expected = expected_totals(lines, [report["tuples"] for report in reports.spouts])
@@ -193,7 +193,7 @@ def burst(load: Load, reports: Reports) -> Check:
     after = [row for row in rows if row[0] >= end]
     calm = (place for place in range(4, len(after)) if all(row[3] <= limit for row in after[place - 4 : place + 1]))
     recovered = next((after[place][0] - end for place in calm), None)
-    text = f"p99 up to {max(within) / 1e6:.1f} ms in the burst, {before[len(before) // 2] / 1e6:.2f} ms before; "
+    text = f"p99 up to {max(within) / 1e6:.1f} ms during the burst, {before[len(before) // 2] / 1e6:.2f} ms before; "
     if recovered is None:
         late = sum(row[3] > limit for row in after)
         return Check("burst", False, text + f"not recovered before the end ({late} late ticks)")
@@ -220,7 +220,7 @@ def resumed_s(reports: Reports, fast_at: float, fast: float) -> float | None:
 
 
 def _rates(timeline: list[list[float]]) -> list[tuple[float, float]]:
-    """Return each time with the rate since the previous mark."""
+    """Return (time, rate since the previous mark) for each mark except the first."""
     marks = itertools.pairwise(timeline)
     return [(after[0], (after[1] - before[1]) / max(after[0] - before[0], 1e-9)) for before, after in marks]
 

@@ -116,7 +116,7 @@ class Topology:
             self._client = None
 
     def ask(self, body: Any, timeout_s: float = 5.0) -> Any:
-        """Send a request to the topology master. Raises LabError if it cannot answer."""
+        """Send a request to the topology master. Raises LabError if it is not running or does not answer."""
         found = self.cluster.state.get(paths.tmaster(self.name))
         if found is None:
             raise LabError(f"the topology master of '{self.name}' is not running")
@@ -148,7 +148,7 @@ class Topology:
         every_s: float = POLL_S,
         may_fail: Callable[[], bool] = bool,
     ) -> T:
-        """Poll until the value is true; return it. Raises LabError after the timeout or if the topology fails."""
+        """Poll for a true value; return the value. Raises LabError after the timeout or if the topology fails."""
         deadline = time.monotonic() + timeout_s
         next_look = time.monotonic() + FAILED_EVERY_S
         while not (value := condition()):
@@ -159,7 +159,7 @@ class Topology:
                 next_look = now + FAILED_EVERY_S
                 status = self.status()
                 if status is not None and status.lifecycle == control_pb2.LIFE_FAILED:
-                    raise LabError(f"'{self.name}' failed before {what}: {status.cause}")
+                    raise LabError(f"'{self.name}' failed during the wait for {what}: {status.cause}")
             time.sleep(every_s)
         return value
 
@@ -188,14 +188,14 @@ class Topology:
         return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.out.glob("*.json"))]
 
     def exceptions(self) -> str:
-        """Return the last exceptions of user code, for the error message."""
+        """Return the most recent exceptions of user code, for an error message."""
         with suppress(LabError):
             reply = self.ask(control_pb2.GetExceptions())
             return "\n".join(item.traceback or item.message for item in reply.exceptions[-3:])
         return ""
 
     def kill(self) -> float:
-        """Kill the topology; return the duration in seconds."""
+        """Kill the topology; return how many seconds that took."""
         self.disconnect()
         began = time.monotonic()
         self.cluster.heron("kill", self.cluster.target, self.name, timeout_s=KILL_S)
@@ -204,7 +204,7 @@ class Topology:
 
 @contextmanager
 def submitted(where: Cluster, program: Path, spec: dict[str, Any], *flags: str) -> Iterator[Topology]:
-    """Submit a load topology, and kill it at the end; creates the folder `spec["out"]`."""
+    """Create the folder `spec["out"]`, submit a load topology, and kill the topology at the end."""
     out = Path(spec["out"])
     make_folders(out)
     (out / "spec").write_text(json.dumps(spec), encoding="utf-8")

@@ -1,7 +1,7 @@
 """The control plane at sizes too large for one machine: only packing and the topology master.
 
 All containers of a simulated topology register with a topology master that has no socket, and then send one round of
-heartbeats. The figures are the time and memory of the decisions, without ZeroMQ and disks.
+heartbeats. The figures are the time and memory of the decisions, without ZeroMQ or disks.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dic
         repeat,
         say,
         profile="control-plane",
-        about=f"packing and topology master for {tasks:,} simulated tasks in {containers:,} containers",
+        about=f"packing and registration of {tasks:,} simulated tasks in {containers:,} containers",
         unit="tasks",
         options={"containers": containers, "tasks": tasks},
     )
 
 
 def topology_of(name: str, number: str, spout: tuple[str, int], bolt: tuple[str, int]) -> topology_pb2.Topology:
-    """Return a topology of a spout and a bolt without real classes, each given as (name, number of tasks)."""
+    """Return a topology with stub classes; `spout` and `bolt` are (name, number of tasks)."""
     topology = topology_pb2.Topology(id=number, name=name, state=topology_pb2.RUNNING)
     for part, (component, tasks) in ((topology.spouts.add(), spout), (topology.bolts.add(), bolt)):
         part.comp.name, part.comp.spec = component, topology_pb2.PYTHON_CLASS_NAME

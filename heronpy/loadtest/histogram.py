@@ -1,4 +1,4 @@
-"""Histogram of positive integers with a relative error below 1 % and little memory. Pure.
+"""Histogram of positive integers with a relative error below 1 % and little memory. Has no side effects.
 
 HDR style: a value's bucket is its power of two and its next seven bits, so 64-bit values need at most
 7,300 buckets and no value is clipped. Histograms are merged by addition; the JSON form is sparse.
@@ -20,12 +20,12 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the smallest value that `share` of all values do not exceed; None without values."""
+    """Return the smallest value that at least `share` (0 to 1) of all values do not exceed; None if there are none."""
     return float(np.quantile(values, share, method="inverted_cdf")) if len(values) else None
 
 
 def buckets_of(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the numbers of the buckets of nonnegative values."""
+    """Return the bucket number of each nonnegative value."""
     # frexp is exact up to 2**53 ns (104 days); beyond that a value may fall into a neighbouring bucket.
     exponent = np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1
     shift = np.maximum(exponent - SUB_BITS, 0)
@@ -33,7 +33,7 @@ def buckets_of(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def highest_of(bucket: int) -> int:
-    """Return the largest value of a bucket."""
+    """Return the largest value in a bucket."""
     if bucket < _SUB:
         return bucket
     shift = (bucket >> SUB_BITS) - 1
@@ -41,7 +41,7 @@ def highest_of(bucket: int) -> int:
 
 
 class Histogram:
-    """Counts per bucket, and count, sum, smallest and largest of all values."""
+    """Counts per bucket, and the count, sum, minimum and maximum of all values."""
 
     __slots__ = ("buckets", "count", "max", "min", "sum")
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 SEED = 20_140_623
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-#: Words of a sentence.
+#: Words per sentence.
 SENTENCE = 10
 
 
 def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
-    """Return `length` words, `distinct` of them different; with `zipf`, word k has 1/k**zipf of the top frequency."""
+    """Return `length` words with `distinct` different ones; with `zipf`, word k is 1/k**zipf as frequent as word 1."""
     chooser = random.Random(SEED)
     known: dict[str, None] = {}
     while len(known) < distinct:
@@ -42,7 +42,7 @@ def sentences(words: Sequence[str]) -> list[str]:
 
 
 def expected_counts(words: Sequence[str], emitted: Iterable[int]) -> Counter[str]:
-    """Return the word counts if each spout emits its number of words, from the beginning of the list."""
+    """Return how often each word is emitted. `emitted`: words per spout; a spout starts at the first word and loops."""
     once = Counter(words)
     total: Counter[str] = Counter()
     for number in emitted:
@@ -55,12 +55,12 @@ def expected_counts(words: Sequence[str], emitted: Iterable[int]) -> Counter[str
 
 FLIGHT_SEED = 20_130_101
 KINDS = ("carrier", "origin")
-#: The columns of a line that are counted.
+#: Indexes of the counted columns.
 CARRIER, ORIGIN, DELAY = 3, 4, 6
 
 
 class Flight(NamedTuple):
-    """The columns of a line that are counted."""
+    """The counted columns of a line."""
 
     carrier: str
     origin: str
@@ -68,7 +68,7 @@ class Flight(NamedTuple):
 
 
 def flight_lines(count: int, carriers: int, origins: int, delays: int) -> list[str]:
-    """Return `count` lines with these numbers of different carriers, origins and delays, in skewed frequencies."""
+    """Return `count` lines with at most these numbers of carriers, origins and delays, in uneven frequencies."""
     chooser = random.Random(FLIGHT_SEED)
     lines = []
     for number in range(count):
@@ -87,7 +87,7 @@ def flight(line: str) -> Flight:
 
 
 def expected_totals(lines: list[str], emitted: Iterable[int]) -> Counter[tuple[str, str, int]]:
-    """Return the number of lines by kind, key and delay if each spout emits its number of lines from the beginning."""
+    """Return the number of emitted lines by kind, key and delay; `emitted` is the number of lines per spout."""
     totals: Counter[tuple[str, str, int]] = Counter()
     for line, times in expected_counts(lines, emitted).items():
         found = flight(line)
@@ -115,7 +115,7 @@ def click(line: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """An attempt at a unit, as recorded by the function of a profile."""
+    """The start of an attempt at a unit, as recorded by a profile's function."""
 
     unit: int
     attempt: int
@@ -133,7 +133,7 @@ def attempt_line(unit: int, attempt: int, pid: int, at_ns: int) -> str:
 
 
 def stamped_lines(first: int, count: int, at_ns: int, line_bytes: int) -> str:
-    """Return lines `number ns ...` of the given size, with `at_ns` as the time of their append."""
+    """Return lines `number ns ...` of `line_bytes` bytes; `at_ns` is the time at which they are appended."""
     found = []
     for number in range(first, first + count):
         text = f"{number} {at_ns} "

@@ -1,4 +1,4 @@
-"""Computes figures from observations: the steady window, rates, CPU per million tuples, latencies. Pure.
+"""Computes figures from observations: the steady window, rates, CPU per million tuples, latencies. No side effects.
 
 The steady window lies between the end of the warm-up and the last emit. Counts at its ends are interpolated on the
 tasks' own timelines; CPU is taken from two samples inside the window, and tuples are counted between these samples. A
@@ -62,11 +62,11 @@ class Reports:
         return min((report["timeline"][0][0] for report in self.spouts), default=0.0)
 
     def end(self) -> float:
-        """Time at which the last spout had emitted its last tuple."""
+        """Time at which all spouts had emitted their last tuples."""
         return max((report["ended_at"] for report in self.spouts), default=0.0)
 
     def last_arrival(self) -> float:
-        """Time at which the last tuple had been counted, with the precision of a tick."""
+        """Time at which the last tuple had been counted, to the precision of a tick."""
         times = []
         for report in self.sinks:
             final = report["timeline"][-1][1]
@@ -74,7 +74,7 @@ class Reports:
         return max(times, default=0.0)
 
     def counted_at(self, at: Any) -> Any:
-        """Return the number of tuples at the sinks at a time or an array of times."""
+        """Return how many tuples the sinks had counted at a time, or at each time in an array."""
         return sum(
             np.interp(at, [t for t, _ in report["timeline"]], [n for _, n in report["timeline"]], left=0)
             for report in self.sinks
@@ -91,13 +91,13 @@ def window_of(looks: Sequence[CpuLook], start: float, end: float, warmup_s: floa
 
 
 def cpu_by_role(window: Window) -> dict[str, float]:
-    """Return the CPU seconds within the window by role."""
+    """Return the CPU seconds by role within the window."""
     first, last = window.first.by_role, window.last.by_role
     return {role: max(0.0, last[role] - first.get(role, 0.0)) for role in sorted(last)}
 
 
 def figures(window: Window, reports: Reports) -> dict[str, Any]:
-    """Return rates and CPU of the window."""
+    """Return the rates and the CPU figures for the window."""
     if window.steady:
         tuples = float(reports.counted_at(window.last.at) - reports.counted_at(window.first.at))
         seconds = window.seconds
@@ -159,7 +159,7 @@ def latency(reports: Reports) -> dict[str, Any]:
 
 
 def memory_by_role(memory: Looks) -> dict[str, dict[str, int]]:
-    """Return the last full sample of memory by role."""
+    """Return memory by role, from the last full sample."""
     for _, roles in reversed(memory):
         if any(role["uss"] for role in roles.values()):
             return {name: dict(role) for name, role in sorted(roles.items())}
@@ -168,7 +168,7 @@ def memory_by_role(memory: Looks) -> dict[str, dict[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The change of memory over the steady run."""
+    """The change in memory during the steady part of the run."""
 
     bytes: float
     seconds: float
@@ -214,7 +214,7 @@ def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
 
 
 def series(reports: Reports, cpu: Sequence[CpuLook], statuses: Sequence[StatusLook], memory: Looks) -> dict[str, Any]:
-    """Return all time series of the page, in seconds since the first emit."""
+    """Return all time series for the HTML page; times are in seconds since the first emit."""
     zero = reports.start()
     times = np.array([look.at for look in cpu])
     rate = np.diff(reports.counted_at(times)) / np.maximum(np.diff(times), 1e-9) if len(times) > 1 else np.array([])

@@ -61,7 +61,7 @@ def is_data_path(role: str) -> bool:
 
 
 def name_of(title: str, role: str) -> str:
-    """Return the name that distinguishes a process from others of its role."""
+    """Return the name that distinguishes a process from other processes with its role."""
     text = title.strip("\0 ")
     return text.removeprefix("heron: ") if text.startswith("heron: ") else role
 
@@ -196,14 +196,14 @@ def cpu_s(processes: Iterable[psutil.Process]) -> float:
 
 
 def machine_busy_s() -> float:
-    """Return the CPU seconds that the whole machine was busy, including time that a hypervisor withheld."""
+    """Return the CPU seconds for which the whole machine was busy, including time that a hypervisor withheld."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The number of system calls in some seconds, or the reason why it is missing."""
+    """The number of system calls during some seconds, or the reason why it is missing."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -234,7 +234,7 @@ def no_counter() -> str:
 
 
 class CallCounter:
-    """Counts system calls with Linux's perf, from `after_s` to `after_s + seconds` from now on.
+    """Counts system calls with Linux's perf, for `seconds` seconds, beginning `after_s` from now.
 
     perf attaches before the first tuple and starts counting after a delay, so attaching does not affect the run. While
     perf counts, every system call costs a little more, so no other figure is measured in these seconds.

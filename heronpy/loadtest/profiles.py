@@ -32,7 +32,7 @@ class Load:
     name: str
     about: str
     topology: str
-    """Module of heronpy.loadtest.topologies."""
+    """Name of a module in heronpy.loadtest.topologies."""
     unit: str = "tuples"
     """The unit counted at the sinks."""
     mode: str = "ATMOST_ONCE"
@@ -42,7 +42,7 @@ class Load:
     duration_s: float = 15.0
     """Seconds for which the spouts emit, unless `tuples` is given."""
     tuples: int = 0
-    """Number of tuples of all spouts together; 0 means as many as fit into the duration."""
+    """Total number of tuples that all spouts emit; 0 means that only the duration limits it."""
     payload_bytes: int = 0
     warmup_s: float = 3.0
     """Seconds at the start of the run that the steady figures exclude; at most a third of the run."""
@@ -50,11 +50,11 @@ class Load:
     message_timeout_s: int = 60
     parameters: dict[str, Any] = field(default_factory=dict)
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
-    """Further configuration of the topology, such as heron.instance.batch_tuples."""
+    """Additional configuration of the topology, such as heron.instance.batch_tuples."""
     floors: dict[str, float] = field(default_factory=dict)
     """Limits of a scene's figures: a minimum if higher is better, otherwise a maximum."""
     scenes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Name of each scene -> the fields and parameters that its run overrides; the scenes run in this order."""
+    """Map from scene name to the fields and parameters that the scene overrides; the scenes run in this order."""
 
     def spec(self, name: str, out: str) -> dict[str, Any]:
         """The specification for the topology's program."""
@@ -124,7 +124,7 @@ def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Lo
 
 
 def scenes_of(profile: Load) -> list[Load]:
-    """Return the runs of a profile: one per scene, only the parameter `scene`, or the profile itself without scenes."""
+    """Return a profile's runs: one per scene, or one for the scene that `scene` names, or only the profile itself."""
     chosen = profile.parameters.get("scene")
     if chosen and chosen not in profile.scenes:
         raise ConfigError(f"profile '{profile.name}' has no scene '{chosen}'{_nearest(chosen, profile.scenes)}")
@@ -176,4 +176,4 @@ def _like(key: str, value: Any, sample: Any) -> Any:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    return did_you_mean(word, known) or f"; known are {', '.join(known)}"
+    return did_you_mean(word, known) or f"; choose one of {', '.join(known)}"

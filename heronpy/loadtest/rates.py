@@ -5,9 +5,9 @@ Rates: `passthrough` runs at given rates in given modes, for some seconds each.
 Each step is a separate topology, so its counts are final and exact. One spout emits at the given rate; 0 means as fast
 as possible.
 
-Single features: the CPU of the word count with a feature, relative to the CPU without it. CPU per word of one run
-depends as much on the machine's other users as on the feature. So every variant is compared with the plain runs right
-before and after it, and the order differs in each round.
+Single features: the CPU of the word count with a feature, relative to the CPU without it. The CPU per word in
+one run depends as much on the machine's other users as on the feature. So every variant is compared with the plain
+runs right before and after it, and the order differs in each round.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def step_of(mode: str, rate: float, run: dict[str, Any], reason: str) -> dict[st
 
 
 def checks_of(mode: str, rate: float, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the checks of a step, named after the step; the rate is only checked if it is promised."""
+    """Return the checks of a step, named after the step; the rate is only checked if the step promises one."""
     return [
         {**check, "name": f"{mode} {rate_text(rate)}, {check['name']}"}
         for check in run["checks"]
@@ -96,7 +96,7 @@ def rate_text(rate: float) -> str:
 
 
 def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return heads and rows of the table, with medians over the runs."""
+    """Return the column heads and rows of the table, with medians over the runs."""
     rows = []
     for step in result["runs"][0]["steps"]:
         cells = [step["mode"], f"{step['asked']:,.0f}" if step["asked"] else "max"]

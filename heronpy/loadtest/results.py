@@ -1,6 +1,6 @@
-"""Result documents: their summary over repeated runs, and the comparison with an earlier document. Pure.
+"""Result documents: their summary over repeated runs, and the comparison with an earlier document. No side effects.
 
-Users rely on the JSON: `schema` grows when a key changes its meaning or is removed.
+Users rely on the JSON: `schema` is increased when the meaning of a key changes or a key is removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIGURES = (
     Figure("uss_bytes", "private memory (USS), all processes", "bytes", "less"),
     Figure("pss_bytes", "proportional memory (PSS), all processes", "bytes", "less"),
     Figure("memory_growth_per_s", "memory growth per second, after the warm-up", "bytes", "less"),
-    Figure("clamped_s", "time for which backpressure held the spouts", "s", ""),
+    Figure("clamped_s", "time for which backpressure held back the spouts", "s", ""),
     Figure("submit_s", "time from submit until all tasks are ready", "s", "less"),
     # Profile `startup`:
     Figure("first_tuple_s", "time from submit to the first tuple at the sink", "s", "less"),
@@ -67,12 +67,12 @@ FIGURES = (
     # Profile `checkpoint`:
     Figure("state_bytes", "saved state", "bytes", ""),
     Figure("full_bytes", "bytes uploaded, first checkpoint", "bytes", "less"),
-    Figure("delta_bytes", "bytes uploaded after 1 % of keys changed", "bytes", "less"),
+    Figure("delta_bytes", "bytes uploaded, 1 % of keys changed", "bytes", "less"),
     Figure("full_pause_s", "time for which the first checkpoint blocks the task", "s", "less"),
-    Figure("delta_pause_s", "time for which a checkpoint after 1 % of keys changed blocks the task", "s", "less"),
+    Figure("delta_pause_s", "time for which a checkpoint blocks the task, 1 % of keys changed", "s", "less"),
     Figure("pause_cpu_s", "CPU time of the task per checkpoint, maximum", "s", "less"),
     Figure("full_write_s", "duration of the first checkpoint", "s", "less"),
-    Figure("delta_write_s", "duration of a checkpoint after 1 % of keys changed", "s", "less"),
+    Figure("delta_write_s", "duration of a checkpoint, 1 % of keys changed", "s", "less"),
     Figure("restore_s", "duration of a restore", "s", "less"),
     Figure("segments", "number of segments, last checkpoint", "", "less"),
     # Profile `costs`:
@@ -87,10 +87,10 @@ FIGURES = (
     Figure("changed_round_s", "CPU of a syncer round, all jobs changed", "s", "less"),
     Figure("set_s", "duration of a configuration change, p95", "s", "less"),
     Figure("rescale_s", "duration of a change between 2 and 4 tasks, p95", "s", "less"),
-    Figure("deploy_s", "duration of a deploy", "s", "less"),
+    Figure("deploy_s", "duration of a deployment", "s", "less"),
     Figure("pooled_memory", "memory ratio, jobs in a pool vs. separate submits", "x", "less"),
-    Figure("pooled_cpu", "CPU ratio of the start, jobs in a pool vs. separate submits", "x", "less"),
-    Figure("slot_s", "time from the kill of a slot until all tasks run", "s", "less"),
+    Figure("pooled_cpu", "CPU ratio of starting, jobs in a pool vs. separate submits", "x", "less"),
+    Figure("slot_s", "time from killing a slot until all tasks are running", "s", "less"),
     Figure("idle_round_s", "CPU of a syncer round, no job changed", "s", "less"),
     Figure("map_s", "CPU to compute a pool's first map", "s", "less"),
     Figure("keeper_round_s", "CPU of a keeper round", "s", "less"),
@@ -124,8 +124,8 @@ FIGURES = (
     Figure("straggler_backups", "straggler: number of backups", "", ""),
     Figure("recovery_worker_p50_s", "recovery: time to lease a killed worker's unit again, median", "s", "less"),
     Figure("recovery_worker_max_s", "recovery: time to lease a killed worker's unit again, maximum", "s", "less"),
-    Figure("recovery_keeper_p50_s", "recovery: time from a keeper kill to the next rows, median", "s", "less"),
-    Figure("recovery_keeper_max_s", "recovery: time from a keeper kill to the next rows, maximum", "s", "less"),
+    Figure("recovery_keeper_p50_s", "recovery: time from killing a keeper to the next rows, median", "s", "less"),
+    Figure("recovery_keeper_max_s", "recovery: time from killing a keeper to the next rows, maximum", "s", "less"),
     Figure("ledger_rate", "ledger: write transactions", "/s", "more"),
     Figure("ledger_p50_ms", "ledger: time per write transaction, median", "ms", "less"),
     Figure("ledger_p99_ms", "ledger: time per write transaction, p99", "ms", "less"),
@@ -136,10 +136,10 @@ FIGURES = (
     Figure("quiet_all_cpu_percent", "quiet: CPU of all processes, share of one core", "%", "less"),
     Figure("quiet_file_bytes", "quiet: ledger size per file", "B", "less"),
     Figure("quiet_grown_file_bytes", "quiet: ledger size per file after all files have grown again", "B", "less"),
-    Figure("bad_attempts", "bad: extra attempts due to a line that raises", "", "less"),
-    Figure("bad_s", "bad: time until all other rows are visible, line raises", "s", "less"),
-    Figure("crash_attempts", "bad: extra attempts due to a line that kills its worker", "", "less"),
-    Figure("crash_s", "bad: time until all other rows are visible, line kills its worker", "s", "less"),
+    Figure("bad_attempts", "bad: extra attempts, user code raises", "", "less"),
+    Figure("bad_s", "bad: time until all other rows are visible, user code raises", "s", "less"),
+    Figure("crash_attempts", "bad: extra attempts, worker dies", "", "less"),
+    Figure("crash_s", "bad: time until all other rows are visible, worker dies", "s", "less"),
     Figure("rebuild_s", "rebuild: time to rebuild the ledger from its table", "s", "less"),
     Figure("check_s", "rebuild: time to compare table, ledger and bytes", "s", "less"),
     # Profile `batch`:
@@ -248,7 +248,7 @@ def values_of(run: dict[str, Any], loop_s_per_million: float) -> dict[str, float
 
 
 def summary_of(runs: Sequence[dict[str, Any]], loop_s_per_million: float) -> dict[str, dict[str, float]]:
-    """Return median and range of every figure."""
+    """Return the median and the range of every figure."""
     rows = [values_of(run, loop_s_per_million) for run in runs]
     return {
         name: {
@@ -304,7 +304,7 @@ def compare(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
     """Compare the figures of two documents of the same profile."""
     if now["profile"] != before["profile"]:
         raise ConfigError(
-            f"the earlier result is of profile '{before['profile']}', not '{now['profile']}'; give a result of the same"
+            f"the earlier result is for profile '{before['profile']}', not '{now['profile']}'; give one for the same"
             " profile"
         )
     changes = []

@@ -3,9 +3,9 @@
 A topology is submitted with paused spouts, so that CPU and time are counted from the first emit. Its input is bounded,
 so that every count is final.
 
-CPU figures of a shared machine vary with its other users (caches, hyperthreads, clock). So a fixed loop of pure Python,
-which counts words like the word counts, runs before and after each run. CPU per million tuples divided by the loop's
-CPU is comparable between machines.
+CPU figures on a shared machine vary with its other users (caches, hyperthreads, clock). So a fixed loop of pure Python,
+which counts words like the word-count topologies, runs before and after each run. CPU per million tuples divided
+by the loop's CPU is comparable between machines.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def count_words(words: list[str], records: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """CPU seconds of one million rounds of the loop."""
+    """CPU seconds for one million rounds of the loop."""
 
     best_s: float
     median_s: float
@@ -83,7 +83,7 @@ def calibrate(rounds: int = ROUNDS) -> Calibration:
 
 
 def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict[str, Any]:
-    """Return the noise of the machine, for the result document."""
+    """Return how noisy the machine was, for the result document."""
     best = min(item.best_s for item in calibrations)
     spread = max(item.median_s for item in calibrations) / best - 1
     others = max(others_cores, default=0.0)
@@ -104,7 +104,7 @@ def noise_of(calibrations: list[Calibration], others_cores: list[float]) -> dict
 
 
 class LogScene:
-    """A topology that reads logs; its folders are below the folder of the load test."""
+    """A topology that reads logs; its folders are in the load test's folder."""
 
     def __init__(self, where: Cluster, name: str, logs: Path | None = None) -> None:
         """`logs` is the folder of another scene's logs, if they are shared."""
@@ -136,7 +136,7 @@ def measured(
     say: Say,
     **about: Any,
 ) -> dict[str, Any]:
-    """Return the result document of `repeat` calls of `figures`; `told` makes the progress line of each."""
+    """Call `figures` `repeat` times; return the result document. `told` makes the progress line of each call."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values, checks = figures(number)
@@ -147,7 +147,7 @@ def measured(
 
 
 def in_turn(where: Cluster, parts: Iterable[Callable[[], Found]]) -> Found:
-    """Run some measurements one after the other."""
+    """Run some measurements one after the other; return all figures and checks."""
     values, checks = dict[str, float](), list[Check]()
     for part in parts:
         found, judged = part()
@@ -160,15 +160,15 @@ def in_turn(where: Cluster, parts: Iterable[Callable[[], Found]]) -> Found:
 
 
 def run_of(values: dict[str, float], checks: Iterable[Check]) -> dict[str, Any]:
-    """Return the part of the result document about a run that has only values and checks."""
+    """Return the result document's part about a run that has only values and checks."""
     return {"values": values, "checks": [check.as_json() for check in checks]}
 
 
 def repeated(once: Callable[[int, str], dict[str, Any]], repeat: int, **about: Any) -> dict[str, Any]:
-    """Return the result document of `repeat` runs; `about` contains the other parameters of `result_of`.
+    """Return the result document of `repeat` runs; `about` contains the other arguments for `result_of`.
 
-    `once` makes the part of a run from its number and the prefix of its lines of progress. The part may contain the key
-    `others_cores`, the maximum number of cores that other processes used during the run.
+    `once(number, prefix)` does a run and returns its part of the document; its progress lines begin with `prefix`. The
+    part may contain the key `others_cores`, the maximum number of cores that other processes used during the run.
     """
     calibrations = [calibrate()]
     runs: list[dict[str, Any]] = []
@@ -260,7 +260,7 @@ def run_once(where: Cluster, load: Load, number: int, count_calls: bool = False)
 
 
 def count_after(load: Load) -> float:
-    """Return when to count system calls, in seconds from a moment shortly before the first emit."""
+    """Return the seconds from creating the counter, shortly before the first emit, until counting begins."""
     return max(0.0, load.duration_s - TAIL_S + ACTIVATE_S)
 
 

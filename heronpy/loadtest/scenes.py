@@ -1,4 +1,4 @@
-"""The scenes of `slow_bolt`: their figures, the limits of the figures, and their table. Pure."""
+"""The scenes of `slow_bolt`: their figures, the limits of the figures, and their table. Has no side effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEADS = (
 
 
 def stop_of(reports: Reports, since: float, until: float) -> float:
-    """Return the longest stop of a spout that ended in this interval, less the time during which bolts woke up late.
+    """Return a spout's longest pause that ended in this interval, minus the time by which bolts woke up late.
 
     The delay with which a busy machine wakes a bolt does not depend on flow control.
     """
@@ -40,7 +40,7 @@ def stop_of(reports: Reports, since: float, until: float) -> float:
 
 
 def row_of(load: Load, reports: Reports, latency: dict[str, Any], seen: Watch) -> dict[str, float]:
-    """Return the figures of the slow phase."""
+    """Return the figures for the slow phase."""
     sinks = reports.sinks
     rates = [(sink["slow_count"] - 1) / max(sink["fast_at"] - sink["first_at"], 1e-9) for sink in sinks]
     can = [sink["capacity"] for sink in sinks]
@@ -75,7 +75,7 @@ def floors(load: Load, row: dict[str, float]) -> list[Check]:
 
 
 def joined(loads: Sequence[Load], runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return one run: the document of the first scene, with the checks and a row of figures of every scene."""
+    """Merge the scenes into one run: the first scene's document, with the checks and figures of all scenes."""
     if not loads[0].parameters.get("scene"):
         return runs[0]
     names = [load.parameters["scene"] for load in loads]

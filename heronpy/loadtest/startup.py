@@ -1,4 +1,4 @@
-"""Measures the times of start, restart and end, and the cost of idle tasks.
+"""Measures how long starts, restarts and kills take, and the cost of idle tasks.
 
 A start or restart ends with the first tuple: each incarnation of the sink records the monotonic time
 of its first tuple from each incarnation of the spout.
@@ -30,7 +30,7 @@ PER_CONTAINER = 50
 
 
 def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int, say: Say) -> dict[str, Any]:
-    """Measure start, restart and end of a topology, and the cost of idle tasks; return the result document."""
+    """Measure the start, restarts and kill of a topology, and the cost of idle tasks; return the result document."""
     containers = containers or max(1, -(-tasks // PER_CONTAINER))
 
     def once(number: int, begin: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int,
         once,
         repeat,
         profile="startup",
-        about=f"submit, restart and kill of 2 tasks; {tasks} idle tasks in {containers} containers",
+        about=f"starting, restarting and killing 2 tasks; {tasks} idle tasks in {containers} containers",
         unit="tuples",
         options={"tasks": tasks, "containers": containers},
     )
@@ -59,7 +59,7 @@ def spec_of(name: str, out: Path, tasks: int, containers: int, beat: bool) -> di
 
 
 def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
-    """Measure start, restarts and end of a topology of two tasks."""
+    """Measure the start, restarts and kill of a topology with two tasks."""
     out = where.scratch / f"startup-{number}"
     began = time.monotonic()
     with submitted(where, PROGRAM, spec_of(f"load-startup-{number}", out, 2, 1, beat=True)) as topology:

@@ -28,7 +28,7 @@ FRAME_METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The frames of all tasks of a run."""
+    """The frames of all tasks in a run."""
 
     sent: int
     """Number of sent frames that contain tuples."""
@@ -141,7 +141,7 @@ class Watch:
         return self.last_status.discarded_tuples if self.last_status is not None else 0
 
     def until_finished(self, deadline_s: float) -> None:
-        """Watch until the topology has finished. Raises LabError if it fails or is late."""
+        """Watch until the topology has finished. Raises LabError if it fails or does not finish in time."""
         deadline = time.monotonic() + deadline_s
         next_cpu = next_status = next_memory = next_tree = 0.0
         while True:
@@ -187,7 +187,7 @@ class Watch:
         return f"{text}\n{self.topology.exceptions()}".rstrip()
 
     def _read_metrics(self) -> None:
-        """Read the time for which spouts were held, as measured by stream managers, and all frames of the tasks."""
+        """Read how long spouts were held back, as measured by stream managers, and all frames of the tasks."""
         with suppress(LabError):
             reply = self.topology.metrics([CLAMPED, *FRAME_METRICS])
             values = [sample.value for report in reply.reports for sample in report.samples if sample.name == CLAMPED]
@@ -202,7 +202,7 @@ def watch(topology: Topology) -> Watch:
 
 
 def watch_whole(topology: Topology, deadline_s: float) -> Watch:
-    """Activate a bounded topology, and watch it until its end. Raises LabError as `until_finished` does."""
+    """Activate a bounded topology, and watch it until its end. Raises LabError like `until_finished`."""
     seen = watch(topology)
     seen.look_cpu()
     topology.activate()

@@ -1,8 +1,8 @@
-"""Faults of processes and of the links between them (F01-F10, F12-F18, F25, F35, F38).
+"""Faults in processes and in the links between them (F01-F10, F12-F18, F25, F35, F38).
 
 An act begins when tuples flow, causes its fault `runs` times with some traffic in between, and returns when the last
 victim has been restarted. The oracle judges the result. Problems that only the act can detect (such as orphans) are
-raised as a LabError. An act on links sets rules of the fault proxy for a while and clears them. Half-open connections
+raised as a LabError. An act on links sets rules in the fault proxy and later clears them. Half-open connections
 stay frozen, because the heartbeats of the stream managers have to detect them.
 """
 
@@ -43,11 +43,11 @@ Act = Callable[[Any, int], None]
 
 
 def nothing(world: World, runs: int) -> None:
-    """Cause no fault, to distinguish a broken oracle from a broken product."""
+    """Cause no fault: if a check fails nevertheless, the oracle is broken, not the product."""
 
 
 def repeated(once: Act) -> Act:
-    """Return an act that repeats `once`, each time with its number as argument, followed by some traffic."""
+    """Return an act that calls `once` with the numbers 0, 1, ..., and waits for some traffic after each call."""
 
     @functools.wraps(once)
     def act(world: World, runs: int) -> None:
@@ -152,7 +152,7 @@ def kill_all_containers(world: World, number: int) -> None:
 
 
 def monkey(world: World, runs: int) -> None:
-    """Kill at exponentially distributed times, without waiting for recoveries."""
+    """Kill or stop processes at exponentially distributed times, without waiting for recoveries."""
     mean = 0.5 if world.short else MONKEY_MEAN_S
     for _ in range(runs * (MONKEY_KILLS if world.short else int(MONKEY_S / MONKEY_MEAN_S))):
         world.wait(min(world.random.expovariate(1 / mean), 3 * mean))
@@ -177,7 +177,7 @@ def kill_in_restore(world: World, number: int) -> None:
 
 
 def stop(which: str) -> Act:
-    """Return an act that sends SIGSTOP and, after a while, SIGCONT."""
+    """Return an act that sends SIGSTOP to a process and, after a while, SIGCONT."""
 
     @repeated
     def act(world: World, number: int) -> None:
@@ -189,7 +189,7 @@ def stop(which: str) -> Act:
 
 
 def _victims(world: World, which: str) -> tuple[str, list[psutil.Process]]:
-    """Return a name for the victims and their processes."""
+    """Return the victims' processes, and one name for all of them."""
     if which in (GUARDIAN, SCHEDULER, FORK_SERVER, FORK_SERVERS, EVERY_PROCESS):
         # The status of the topology master does not contain these processes.
         scheduler, guardian = world.topology.scheduler(), world.topology.guardian()
@@ -250,7 +250,7 @@ def backlog(world: World, runs: int) -> None:
 
 
 def checkpoint_under_backpressure(unaligned: bool) -> Act:
-    """Check that under backpressure an unaligned checkpoint completes, or an aligned one is aborted and counted."""
+    """Return an act that checks that backpressure aborts aligned checkpoints, but does not prevent unaligned ones."""
 
     def act(world: World, runs: int) -> None:
         def clamped() -> bool:

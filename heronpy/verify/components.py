@@ -1,15 +1,15 @@
 """SeededSource, whose tuples are determined by a seed, and VerifiedSink, which records every arrival.
 
-    EFFECTIVELY_ONCE  the source's positions are state; after a restore it continues from the checkpoint.
-    ATLEAST_ONCE      the source emits failed tuples again; a new process starts at the first unacked tuple.
-    ATMOST_ONCE       a new process continues after the last emitted tuple.
+    EFFECTIVELY_ONCE  The source's positions are state. After a restore, the source continues from the checkpoint.
+    ATLEAST_ONCE      The source emits failed tuples again. A new process starts at the first unacked tuple.
+    ATMOST_ONCE       A new process continues after the last emitted tuple.
 
 The source's partitions are those of a partitioned state, so any parallelism emits the same input.
 
-In every mode the sink appends each tuple to a trace that is never rolled back. In EFFECTIVELY_ONCE it also counts per
-key in keyed state, and writes its rows in transactions. Rows go to an open segment, which `pre_save` closes as pending
-and `post_save` commits. `pre_restore` commits the rows of the checkpoint and drops all later ones, so the committed
-rows are exact after any fault.
+In every mode the sink appends each tuple to a trace that is never rolled back. In effectively-once mode it also counts
+per key in keyed state, and writes its rows in transactions. Rows are appended to an open segment, which `pre_save`
+closes as pending and `post_save` commits. `pre_restore` commits the rows up to the checkpoint and drops all later rows,
+so the committed rows are exact after any fault.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Reader:
             self.progress.note_acked(self.acked)
 
     def due_s(self, rate: float) -> float:
-        """Return when the next tuple is due. The schedule only depends on the rate, not on the spout's delay."""
+        """Return when the next tuple is due. The schedule depends only on the rate, not on the spout's delay."""
         return float(self.progress.started + self.next / rate)
 
 
@@ -80,7 +80,7 @@ class SeededSource(Spout, StatefulComponent):
     """Emits (partition, seq, key, payload, crc, emission).
 
     `emission` identifies the process of the source that emitted the tuple and the number of earlier
-    emissions: two records of one emission are a duplicate that the product has caused.
+    emissions: two records with the same emission are a duplicate that the product has caused.
     """
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
@@ -114,7 +114,7 @@ class SeededSource(Spout, StatefulComponent):
         self.logger.info("incarnation %d of this source begins at %s", self.epoch, positions)
 
     def _divide(self) -> None:
-        """Read the partitions that currently belong to this task."""
+        """Open the partitions that currently belong to this task, and close all others."""
         own = self.positions.own(LOG, self.input.partitions)
         for number in [number for number in self.readers if number not in own]:
             self.readers.pop(number).progress.close()
@@ -133,7 +133,7 @@ class SeededSource(Spout, StatefulComponent):
             self.positions[LOG, number] = reader.next
 
     def backlog(self) -> int | None:
-        """Due tuples that were not emitted yet; None for an endless input without a rate."""
+        """Number of due tuples that have not been emitted yet; None for an endless input without a rate."""
         if self.count == ENDLESS and not self.rate:
             return None
         now, found = time.monotonic(), 0
@@ -159,7 +159,7 @@ class SeededSource(Spout, StatefulComponent):
             self.end_of_input()
 
     def _look(self) -> None:
-        """Check whether an input without a count has ended, and whether the task has other partitions."""
+        """Check whether an input without a count has ended, and whether the task's partitions have changed."""
         if self.count == ENDLESS:
             self.count = records.read_end(self.out) or ENDLESS
             if self.count != ENDLESS:
@@ -199,8 +199,8 @@ class SeededSource(Spout, StatefulComponent):
     def _emission(self, seq: int, attempt: int) -> int:
         """The emitting process and the number of earlier emissions; 0 if the tuple must be repeated unchanged.
 
-        This holds after a rewind, for equal tuples, and for poison, because counting the failures of a tuple requires
-        recognising it.
+        It must be repeated unchanged after a rewind, if tuples are equal, and if it is poison, because the failures of
+        a tuple can be counted only if the tuple is recognised.
         """
         if self.rewound or self.input.distinct or self.input.poisoned(seq):
             return 0
@@ -256,7 +256,7 @@ class Transaction:
                 path.rename(path.with_suffix(".committed"))
 
     def rewind(self, checkpoint: int) -> None:
-        """Keep only the rows of this checkpoint; a restore may undo later commits."""
+        """Keep only the rows up to this checkpoint; a restore may undo later commits."""
         self.commit(checkpoint)
         for path, number, _ in self._files():
             if number > checkpoint:
@@ -275,7 +275,7 @@ class Transaction:
 
 
 class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
-    """Takes the six values of a SeededSource and records each arrival."""
+    """Receives the six values of a SeededSource, and records each arrival."""
 
     _transaction: Transaction | None = None
     _restored: int | None = None

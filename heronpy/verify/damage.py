@@ -28,7 +28,7 @@ SPARK_FULL_S = 20.0
 def fill(world: World, what: str) -> None:
     """Fill the small disk."""
     if world.disk is None:
-        raise LabError("this fault needs a small disk below the home of its run")
+        raise LabError("this fault needs a small disk in the home of its run")
     world.disk.fill()
     world.note(what, disruptive=False)
 
@@ -46,7 +46,7 @@ def _flows(world: World, fault: Fault) -> None:
 
 @repeated
 def full_store(world: World, number: int) -> None:
-    """Fill the store: checkpoints fail and are counted, data keeps flowing, a restore uses an earlier checkpoint."""
+    """Fill the store: checkpoints fail and are counted, data flows, and a restore uses an earlier checkpoint."""
     world.until_checkpoint()
     fill(world, "the checkpoint store is full")
     world.until_given_up("aborted", "failed")
@@ -57,7 +57,7 @@ def full_store(world: World, number: int) -> None:
 
 
 def _lives_on_and_recovers(world: World) -> Target:
-    """Check that data flows on the full disk, also after a kill, and checkpoints later; return the killed task."""
+    """Check that data flows, even after a kill, and that checkpoints resume on the freed disk; return the victim."""
     world.until_arrived(BETWEEN)
     victim = world.random.choice(world.tasks("work"))
     world.kill(victim)
@@ -70,7 +70,7 @@ def _lives_on_and_recovers(world: World) -> Target:
 
 @repeated
 def full_logs(world: World, number: int) -> None:
-    """Fill the disk of the logs, which must only affect logging: a dead task restarts, and later lines are written."""
+    """Fill the disk of the logs, which must affect only logging: a dead task restarts, and later lines are written."""
     fill(world, "the disk with the logs is full")
     victim = _lives_on_and_recovers(world)
     log = world.log_of(victim.name)
@@ -97,7 +97,7 @@ def full_state(world: World, number: int) -> None:
 
 @repeated
 def full_packages(world: World, number: int) -> None:
-    """Fill the disk of packages: a submit is refused with the reason, and leaves no files."""
+    """Fill the disk of the package cache: a submit is refused with the reason, and leaves no files."""
     fill(world, "the package cache is full")
     folder = world.out / "package"
     folder.mkdir(exist_ok=True)
@@ -183,7 +183,7 @@ DAMAGES: tuple[tuple[str, str, Callable[[Place], None]], ...] = (
 
 
 def damaged_checkpoint(world: World, runs: int) -> None:
-    """Damage the newest checkpoint before a restore; the damage must be named and the previous checkpoint used."""
+    """Damage the newest checkpoint before a restore; the damage must be reported, and the previous checkpoint used."""
     for what, which, change in DAMAGES * runs:
         # Wait for two checkpoints, because the previous checkpoint must be intact.
         world.until_checkpoint()
@@ -206,7 +206,7 @@ def _damage_and_restore(world: World, what: str, which: str, change: Callable[[P
         marked = [one for one in world.checkpoints().complete if one.checkpoint == record.checkpoint and one.damaged]
         if marked:
             if path.name not in marked[0].damage:
-                raise LabError(f"the damage of checkpoint {record.checkpoint} does not name {path}: {marked[0].damage}")
+                raise LabError(f"the damage to checkpoint {record.checkpoint} does not name {path}: {marked[0].damage}")
             return
         world.until_checkpoint()
     raise LabError(f"{what} {which}: no restore has used the damaged checkpoint")
@@ -241,7 +241,7 @@ def victim_of(record: CheckpointRecord, which: str) -> Place:
 
 @repeated
 def no_checkpoint_left(world: World, number: int) -> None:
-    """Damage all checkpoints: the topology fails and names a file, until a checkpoint is repaired and restored."""
+    """Damage all checkpoints: the topology fails and names a file. Then repair and restore a checkpoint."""
     world.until_checkpoint()
     victim = world.random.choice(world.tasks("work"))
     good = {place: _read(place) for place in _all_metadata(world)}
@@ -264,7 +264,7 @@ def no_checkpoint_left(world: World, number: int) -> None:
 def newest_to_restore(complete: Iterable[CheckpointRecord]) -> int:
     """Return the newest complete checkpoint that is not abandoned.
 
-    The topology tries damaged checkpoints one after the other, and then refuses the later checkpoints.
+    The topology tries one damaged checkpoint after the other, and abandons all later checkpoints.
     """
     return max(record.checkpoint for record in complete if not record.abandoned)
 
@@ -299,7 +299,7 @@ def garbage_in_state(world: World, number: int) -> None:
     fault.disruptive = False
     try:
         log = world.log_of("tmaster")
-        said = f"a line about {path} in the log of tmaster"
+        said = f"a line about {path} in the topology master's log"
         world.until(lambda: path in log.read_text(encoding="utf-8", errors="replace"), BACK_S, said)
         if world.mode != EXACT:
             _flows(world, fault)

@@ -56,7 +56,7 @@ class Recovery:
     end of the input.
     """
     change: float | None = None
-    """Difference between the rate after the fault and the rate before the first fault; None if the input ended."""
+    """Relative change of the rate from before the first fault to after this fault; None if the input ended too soon."""
 
 
 def rates(times: Times, starts: Times, window_s: float = WINDOW_S) -> Times:
@@ -72,7 +72,7 @@ def mean_before(times: Times, at: float) -> float:
 
 
 def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float) -> list[Recovery]:
-    """Return the recovery of each fault. `times` are sorted. The rate before the first fault is the reference."""
+    """Return the recovery of each fault, compared with the rate before the first fault. `times` are sorted."""
     found: list[Recovery] = []
     ordered = sorted(faults)
     if not ordered or not len(times):
@@ -107,10 +107,10 @@ def longest_gap(times: Times) -> float:
 @dataclass(frozen=True, slots=True)
 class Limits:
     loss_max: int = 0
-    """ATMOST_ONCE: maximum number of tuples in flight at a death."""
+    """At-most-once mode: maximum number of tuples that may be lost."""
     stall_max_s: float = 60.0
     memory_max_bytes: int = 0
-    """Memory limit of one process; 0 for none."""
+    """Memory limit of one process; 0 means no limit."""
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class Verdict:
     stall_s: float = 0.0
     replays: int = 0
     rewound: int = 0
-    """EFFECTIVELY_ONCE: records of the trace that were rolled back."""
+    """Effectively-once mode: records in the trace that were rolled back."""
     memory: dict[str, int] = field(default_factory=dict)
     recovery: list[Recovery] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
@@ -163,7 +163,7 @@ def _noted(out: Path) -> dict[str, Any]:
 
 
 def read_endless(out: Path) -> InputSpec:
-    """Read the specification of an endless input without an end yet. Raises LabError if the input has a count."""
+    """Read the specification of an input that has no end yet. Raises LabError if the input has a count or an end."""
     spec = spec_of(_noted(out))
     if spec.count or records.read_end(out):
         raise LabError(f"the input of {out} already has an end: {spec.count or records.read_end(out):,} tuples")
@@ -171,7 +171,7 @@ def read_endless(out: Path) -> InputSpec:
 
 
 def read_spec(out: Path) -> tuple[InputSpec, str]:
-    """Return specification and mode, as written by the source."""
+    """Return the specification and the mode, as written by the source."""
     values = _noted(out)
     spec = spec_of(values)
     if not spec.count:
@@ -252,7 +252,7 @@ def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], 
 
 
 def _places(spec: InputSpec, rows: Records) -> Any:
-    """Return a unique number of the input tuple for each record."""
+    """Return for each record a number that is unique to its input tuple."""
     return rows["partition"].astype(np.uint64) * np.uint64(spec.count) + rows["seq"]
 
 
@@ -284,7 +284,7 @@ def _count_equal(spec: InputSpec, rows: Records, verdict: Verdict, was_replaced:
 
 
 def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
-    """Return aggregates from the sinks' state; a key in two tasks is wrong, and an unknown key is foreign."""
+    """Return the aggregates from the sinks' state, summed over the tasks; unknown keys count as foreign."""
     counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)
     places = {key_text(number): number for number in range(spec.keys)}
     for path in sorted((out / records.TOTALS).glob("*.json")):
@@ -326,10 +326,10 @@ def _times(
 
 
 def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
-    """Return the checks of each mode."""
+    """Return the checks that apply in the verdict's mode."""
     found = [Check("input", not (v.corrupt or v.foreign), f"{v.corrupt:,} corrupt, {v.foreign:,} unknown records")]
     if v.loss and not v.complete:
-        text = f"{v.loss:,} of {v.expected:,} tuples had not arrived when the run was given up"
+        text = f"{v.loss:,} of {v.expected:,} tuples had not arrived when the run was abandoned"
         found.append(Check("loss", False, f"{text}; they may be lost or late"))
     elif v.mode == "ATMOST_ONCE":
         found.append(Check("loss", v.loss <= limits.loss_max, f"{v.loss:,} lost, {limits.loss_max:,} allowed"))

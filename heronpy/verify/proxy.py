@@ -2,8 +2,8 @@
 
 Stream managers reach each other and the topology master through it if `heron.stmgr.socks_proxy` names it. Rules are per
 link, named by its ends ("stmgr-1" -> "stmgr-2", "*" for any). Bytes to the accepting side follow the rule of (from,
-to), and bytes back the rule of (to, from), so a partition can be one-way. The proxy runs in its own thread; rules may
-change at any time and also apply to open connections.
+to), and bytes in the other direction the rule of (to, from), so a partition can be one-way. The proxy runs in its own
+thread; rules may change at any time and also apply to open connections.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _SUCCEEDED, _REFUSED, _UNSUPPORTED = 0, 5, 7
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The treatment of the bytes of one direction of a link."""
+    """The faults of a link in one direction."""
 
     blackhole: bool = False
-    """Whether no data is read or sent, without notifying either side."""
+    """Whether no data passes, without either side being notified."""
     delay_s: float = 0.0
     jitter_s: float = 0.0
     reset_share: float = 0.0
-    """Share of the chunks that reset the connection instead of being forwarded."""
+    """Share of the data chunks that reset the connection instead of being forwarded."""
     corrupt_share: float = 0.0
     """Share of the bytes in which one bit is flipped."""
     bytes_per_s: float = 0.0
-    """Bytes per second; 0 for no limit."""
+    """Maximum bytes per second; 0 means no limit."""
 
     def __str__(self) -> str:
         """Describe the differences from a good link."""
@@ -52,9 +52,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class FaultProxy:
-    """Serves on a port of the loopback until it is closed; with `port`, it connects clients without SOCKS to
-    that port.
-    """
+    """Listens on a loopback port until it is closed; with `port`, clients are connected to that port without SOCKS."""
 
     def __init__(self, resolve: Resolver, seed: int, port: int = 0) -> None:
         self._resolve = resolve
@@ -195,7 +193,7 @@ class FaultProxy:
         return bytes(changed)
 
     async def _requested_port(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-        """Handle the greeting and the request of SOCKS5; only connections to this host's loopback are made."""
+        """Handle the greeting and the request of SOCKS5; only connections to this host's loopback are allowed."""
         version, methods = await reader.readexactly(2)
         await reader.readexactly(methods)
         writer.write(b"\x05\x00")

@@ -106,7 +106,7 @@ def read_segments(folder: Path, pattern: str) -> list[Records]:
 
 
 class Progress:
-    """The position of the source of a partition, in a file that outlives its process.
+    """The source's position in a partition, in a file that outlives the source's process.
 
     Fields: owner (incarnation), next sequence number, sequence number below which all tuples are acked, replays, time
     of the first start. Only the owner writes, so a replaced process that continues has no effect.
@@ -163,7 +163,7 @@ def read_progress(out: Path, partitions: int) -> list[Progress]:
 
 
 def read_end(out: Path) -> int:
-    """Tuples of each partition of an ended input; 0 before the end."""
+    """Number of tuples in each partition of an ended input; 0 if the input has not ended."""
     try:
         return int((out / END).read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def read_end(out: Path) -> int:
 
 
 def write_end(out: Path, partitions: int, rate: float) -> int:
-    """End an input a little after its most advanced partition; return the end.
+    """End an input a few tuples after the position of its most advanced partition; return the end.
 
     A source that is behind its schedule emits fast, and must not pass the end before reading it.
     """

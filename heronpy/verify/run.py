@@ -46,7 +46,7 @@ class Run:
     mode: str = "ATLEAST_ONCE"
     containers: int = 2
     tasks: int = 2
-    """Number of tasks of each component."""
+    """Number of tasks per component."""
     duration_s: float = 10.0
     """Minimum duration of the input, which continues until the last fault is over."""
     baseline_s: float = 3.0
@@ -78,7 +78,7 @@ class Run:
 
 
 def with_scenario(run: Run, scenario: Scenario) -> Run:
-    """Adapt the run to the scenario; its input ends on request."""
+    """Return the run with the scenario's input and settings; the input ends on request."""
     source = replace(run.input, **scenario.input, count=0)
     settings = {**scenario.settings, **run.settings}
     if run.mode == "EFFECTIVELY_ONCE":
@@ -88,7 +88,7 @@ def with_scenario(run: Run, scenario: Scenario) -> Run:
 
 
 def loss_bound(run: Run, faults: int) -> int:
-    """Return the maximum number of tuples that this number of deaths may lose under ATMOST_ONCE."""
+    """Return the maximum number of tuples that this number of deaths may lose in at-most-once mode."""
     stmgr, instance = StmgrSettings(), InstanceSettings()
     tasks = 3 * run.tasks
     per_task = instance.in_queue_bytes_max + instance.out_queue_bytes_max + stmgr.instance_out_window_bytes
@@ -134,7 +134,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
 
 
 def play_faults(world: World, run: Run, act: Act) -> str:
-    """Inject the faults, end the input, and wait for its arrival; return the error, or '' if there is none."""
+    """Inject the faults, end the input, and wait until it has arrived; return the error, or '' if there is none."""
     error = ""
     try:
         world.until(lambda: world.arrived() > 0, FIRST_S, "the first tuple")

@@ -46,11 +46,11 @@ class Scenario:
     input: dict[str, Any] = field(default_factory=dict)
     """Fields of the input."""
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
-    """Settings of the topology; those of the run override them."""
+    """Settings of the topology; the run's settings override them."""
     proxy: bool = False
     """Whether the stream managers reach each other and the topology master through the fault proxy."""
     small_disk: str = ""
-    """Folder of HERON_HOME on a disk of a few megabytes."""
+    """Folder in HERON_HOME that is on a disk of a few megabytes; "" for none."""
     units: bool = False
     """Whether the topology processes work units from rotating logs."""
     poison: int = 0
@@ -58,13 +58,13 @@ class Scenario:
     whole: bool = False
     """Work units: whether user code reads all lines of a unit before it makes a row."""
     sites: bool = False
-    """Work units: on two sites."""
+    """Work units: whether the pipeline runs on two sites."""
     server: bool = False
     """Work units: whether the ledger is in the run's own PostgreSQL."""
     until: str = "forever"
-    """Work units: see `LogUnits.specs`."""
+    """Work units: the argument `until` of `LogUnits.specs`."""
     spark: bool = False
-    """Whether the sink is a SparkSink whose table has the records."""
+    """Whether the sink is a SparkSink, whose table contains the records."""
 
     def seconds(self, full: bool, times: int | None) -> float:
         """Return the approximate duration of a run in seconds, without its baseline."""
@@ -149,7 +149,7 @@ _LINKS = (
 )  # fmt: skip
 
 _USER_CODE = (
-    Scenario("F17", "slow bolt: one slow task holds the spouts", acts.slow_bolt, 1, 75.0, usual=ACKED,
+    Scenario("F17", "slow bolt: one slow task holds back the spouts", acts.slow_bolt, 1, 75.0, usual=ACKED,
              settings=_OFTEN),
     Scenario("F18", "a sink task stopped for 10 minutes", acts.stopped_sink, 1, 620.0),
     Scenario("F19", "poison tuples: raise, exit, recurse, segfault, hang, emit 64 MB", verbs.poison, 1, 60.0,
@@ -212,15 +212,15 @@ _UNITS = (
     Scenario("units", "work units over rotating logs, no fault", acts.nothing, 1, 60.0),
     *(Scenario(f"U15-{point}", f"kill -9 and SIGSTOP a process {_AT_POINT[point]}", units.ends_at(point), 20, 20.0)
       for point in POINTS),
-    Scenario("U21", "a worker is stopped with a unit: a backup wins", units.straggler, 3, 15.0),
+    Scenario("U21", "a worker is stopped while it has a unit: a backup wins", units.straggler, 3, 15.0),
     Scenario("U22", "kill -9 a whole site of work units, then take the site down", units.site_down, 3, 40.0,
              sites=True),
     Scenario("U22-silent", "SIGSTOP a whole site of work units, without notice to the ledger", units.site_silent, 3,
              30.0, sites=True, settings=_SOON_SILENT),
     Scenario("U23", "user code hangs on one site of work units", units.site_partly_away, 1, 80.0,
              sites=True),
-    Scenario("U29", "lines of work units that raise or kill their process", units.poison, 3, 30.0, poison=4000),
-    Scenario("U29-whole", "lines that raise or kill their process, in a function that reads a whole unit at once",
+    Scenario("U29", "lines of work units at which code raises or ends its process", units.poison, 3, 30.0, poison=4000),
+    Scenario("U29-whole", "lines at which code raises or ends its process after it has read the whole unit",
              units.poison, 3, 40.0, poison=12000, whole=True),
     Scenario("U31", "the ledger of work units is lost and rebuilt from the table", units.lose_the_ledger, 3, 20.0),
     Scenario("U35", "a second ledger for the same table", units.another_ledger, 3, 40.0),
@@ -253,7 +253,8 @@ _BATCH = (
     Scenario("batch-preempted", "SIGTERM to a worker of a batch run", batch.preempt, 20, 4.0),
     Scenario("batch-disk", "no space for the files of a batch run", batch.no_space, 3, 20.0, small_disk="batch"),
     Scenario("batch-state", "the state manager of a batch run is unavailable", batch.state_away, 3, 70.0),
-    Scenario("batch-poison", "lines of a batch run that raise or kill their process", batch.poison, 1, 60.0, poison=1),
+    Scenario("batch-poison", "lines of a batch run at which code raises or ends its process", batch.poison, 1, 60.0,
+             poison=1),
 )  # fmt: skip
 
 _ALL = (
@@ -276,7 +277,7 @@ def find(words: tuple[str, ...]) -> list[Scenario]:
     for word in words:
         chosen = {name: one for name, one in known.items() if name == word or name.startswith(f"{word}-")}
         if not chosen:
-            raise ConfigError(f"there is no fault '{word}'; known are {', '.join(known)}")
+            raise ConfigError(f"there is no fault '{word}'; choose one of {', '.join(known)}")
         found.update(chosen)
     return list(found.values())
 

@@ -1,7 +1,7 @@
 """A verification whose sink is Spark: the rows of its table become the records that the oracle reads.
 
 The aggregate function keeps each row of a batch unchanged. A row arrives when its file is in the table,
-so all rows of a batch have one time of arrival.
+so all rows of a batch have the same arrival time.
 """
 
 from __future__ import annotations
@@ -41,21 +41,20 @@ def keep_rows(spark: Any, df: Any, batch: Any) -> None:
 @dataclass(slots=True)
 class SparkWorld(World):
     table: Path = field(default_factory=Path)
-    #: Rows of each file of the table.
+    #: Number of rows in each file of the table.
     _rows: dict[Path, int] = field(default_factory=dict)
 
     def begin(self, spec: dict[str, Any], stack: ExitStack) -> None:
-        """Submit the topology with a Spark sink; the stack kills the topology."""
+        """Submit the topology with a Spark sink; closing the stack kills the topology."""
         self.table = self.topology.cluster.home / TABLES / self.topology.name
         # `super()` without arguments does not work in a class with slots.
         World.begin(self, {**spec, "table": str(self.table)}, stack)
 
     def _files(self) -> Iterator[Path]:
-        """Files of committed batches."""
         return self.table.glob("batch=*/*.parquet")
 
     def arrived(self) -> int:
-        """Rows in the table so far."""
+        """Number of rows in the table so far."""
         from pyarrow import parquet
 
         for path in self._files():
@@ -64,7 +63,7 @@ class SparkWorld(World):
         return sum(self._rows.values())
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The verdict of the oracle about the rows of the table."""
+        """The oracle's verdict on the rows in the table."""
         from pyarrow import parquet
 
         to_monotonic = time.monotonic() - time.time()

@@ -1,7 +1,7 @@
-"""The input of a verification: every tuple is a function of (seed, partition, sequence number). Pure.
+"""The input of a verification: every tuple is a function of (seed, partition, sequence number).
 
-Source, sink and verifier share only this module and the seed, so the verifier knows the expected tuples without seeing
-them. Invariant: the scalar and the vector functions agree.
+Source, sink and verifier share only this module and the seed, so the verifier can recompute all tuples.
+Invariant: the scalar and the vector functions agree.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ class InputSpec:
     seed: int = 1
     partitions: int = 2
     count: int = 10_000
-    """Tuples of each partition; 0: the verifier sets the end of the input later."""
+    """Number of tuples in each partition; with 0, the verifier ends the input later."""
     keys: int = 100
     payload_bytes: int = 100
     hot_share: float = 0.0
-    """Share of all tuples with key 0; all other tuples are divided among the other keys."""
+    """Share of the tuples that get key 0; all other tuples are distributed over all keys."""
     zipf: float = 0.0
-    """Exponent of the frequency of keys; 0 is uniform."""
+    """Zipf exponent of the key frequencies; 0 means uniform."""
     rate: float = 0.0
-    """Tuples per second of each partition, from the first start on; 0 for as fast as possible."""
+    """Tuples per second in each partition, counted from the first start; 0 means as fast as possible."""
     poison: int = 0
     """Number of poison tuples in each partition: no sink may see them, and all other tuples must arrive."""
     undecodable: int = 0
     """Number of tuples in each partition with a value that can be sent but not decoded; they count as poison."""
     distinct: int = 0
-    """Number of different contents over all tuples, each repeated many times; 0 makes every tuple unique."""
+    """Number of different tuple contents, each repeated many times; 0 makes every tuple unique."""
     work_ms: float = 0.0
-    """Work of the bolt of the built-in topology for each tuple."""
+    """Milliseconds for which the bolt of the built-in topology waits at each tuple."""
     ordered: bool = True
-    """Whether the topology keeps the order of each key, as with fields grouping by key on the whole path."""
+    """Whether tuples with the same key stay in order, as they do with fields grouping by key on the whole path."""
 
     def check(self: T) -> T:
         """Return the specification. Raises ConfigError if it is invalid."""
@@ -81,16 +81,16 @@ class InputSpec:
         return self
 
     def config(self, out: str) -> dict[str, Any]:
-        """The configuration of a source or sink with records in the folder `out`."""
+        """The configuration for a source or sink that keeps its records in the folder `out`."""
         return {KEY: {**asdict(self), "out": str(out)}}
 
     @property
     def expected(self) -> int:
-        """Number of tuples of all partitions that must arrive."""
+        """Number of tuples that must arrive, over all partitions."""
         return self.partitions * (self.count - len(self.poisonous()))
 
     def poisonous(self) -> range:
-        """The poison sequence numbers of each partition."""
+        """The sequence numbers of poison tuples, the same in each partition."""
         return range(POISON_STEP - 1, min(self.count, POISON_STEP * (self.poison or self.undecodable)), POISON_STEP)
 
     def poisoned(self, seq: int) -> bool:
@@ -104,7 +104,7 @@ class InputSpec:
 
 
 def spec_of(values: dict[str, Any]) -> InputSpec:
-    """Return the specification in a larger dictionary, such as the configuration of a task."""
+    """Return the specification contained in a larger dictionary, such as a task's configuration."""
     names = {field.name for field in fields(InputSpec)}
     return InputSpec(**{name: value for name, value in values.items() if name in names}).check()
 
@@ -126,7 +126,7 @@ def _mix(value: int) -> int:
 
 @lru_cache(maxsize=16)
 def _steps(keys: int, zipf: float) -> tuple[int, ...]:
-    """The end of each key's share, in 32 bits: hash -> key by bisection."""
+    """The upper end of each key's range of 32-bit hashes; bisection finds the key of a hash."""
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -zipf
     ends = np.cumsum(weights) / weights.sum() * (1 << 32)
     return tuple(int(end) for end in ends[:-1])
@@ -156,9 +156,7 @@ class Partition:
         return (hashed.to_bytes(8, "little") * (size // 8 + 1))[:size]
 
     def tuple(self, seq: int) -> Values:
-        """(partition, seq, key, payload, crc). Equal tuples have the values of their content, a tuple of
-        partition 0.
-        """
+        """(partition, seq, key, payload, crc). With `distinct`, the values are those of a tuple in partition 0."""
         if self.spec.distinct:
             return self._first.whole(self.hash(seq) % self.spec.distinct)
         return self.whole(seq)
@@ -187,7 +185,7 @@ class Partition:
         return keys
 
     def crcs(self, hashed: Vector) -> npt.NDArray[np.uint32]:
-        """Checksums of these tuples, one by one, because there is no vector form of crc32."""
+        """The checksums of these tuples, computed one by one, because there is no vector form of crc32."""
         return np.fromiter((zlib.crc32(self.payload(int(one))) for one in hashed), dtype=np.uint32, count=len(hashed))
 
 
@@ -199,7 +197,7 @@ class Totals:
     sums: npt.NDArray[np.int64]
 
     def wrong(self, other: Totals) -> npt.NDArray[np.int64]:
-        """The keys with different values."""
+        """Return the keys whose count or sum differs."""
         found: npt.NDArray[np.int64] = np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
         return found
 
@@ -212,7 +210,7 @@ def totals_of(spec: InputSpec, keys: npt.NDArray[np.int64], crcs: npt.NDArray[np
 
 
 def expected_contents(spec: InputSpec) -> npt.NDArray[np.int64]:
-    """Return the number of tuples of each content, in an input of equal tuples."""
+    """Return how many tuples of the input have each of the `distinct` contents."""
     counts = np.zeros(spec.distinct, dtype=np.int64)
     for number in range(spec.partitions):
         partition = Partition(spec, number)
@@ -223,7 +221,7 @@ def expected_contents(spec: InputSpec) -> npt.NDArray[np.int64]:
 
 
 def contents_totals(spec: InputSpec, counts: npt.NDArray[np.int64]) -> Totals:
-    """Return the aggregates of an input with these numbers of tuples of each content."""
+    """Return the aggregates of an input that contains the tuple with content n `counts[n]` times."""
     partition = Partition(spec, 0)
     hashed = partition.hashes(np.arange(spec.distinct, dtype=np.uint64))
     keys, crcs = partition.keys(hashed), partition.crcs(hashed)

@@ -1,4 +1,4 @@
-"""Verdicts as tables and as Markdown. Pure."""
+"""Verdicts as tables and as Markdown. Has no side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topology of `heron verify run`: source -> work -> sink, grouped by key, so the order of each key is kept."""
+"""The topology of `heron verify run`: source -> work -> sink, grouped by key, so tuples of a key stay in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HUGE_BYTES = 64 << 20
 
 
 class VerifiedRelay(Bolt):
-    """Emits its input, anchored, and acks it."""
+    """Passes each tuple on, anchored to its input, and acks the input."""
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
 
@@ -46,13 +46,13 @@ class VerifiedRelay(Bolt):
         self.update(config)
 
     def update(self, changed: dict[str, Any]) -> None:
-        """Called with the keys of a runtime configuration."""
+        """Apply the keys of a runtime configuration."""
         if self.first and PAUSE_KEY in changed:
             self.pause_s = float(changed[PAUSE_KEY]) / 1000
             self.logger.info("a tuple now takes %g s", self.pause_s)
         if self.first and LEAK_KEY in changed:
             self.leak_bytes_s, self.leaked_at = float(changed[LEAK_KEY]) * 1e6, time.monotonic()
-            self.logger.info("this task now takes %g bytes a second", self.leak_bytes_s)
+            self.logger.info("this task now leaks %g bytes a second", self.leak_bytes_s)
 
     def process(self, tup: Any) -> None:
         if self.pause_s:

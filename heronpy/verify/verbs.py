@@ -29,7 +29,7 @@ _LOOKING = (("status",), ("metrics",), ("exceptions",), ("plan",), ("logs", "--f
 
 
 def beside(world: World, runs: int) -> None:
-    """Repeatedly kill commands that watch the topology, and request pages of metrics without reading them."""
+    """Repeatedly kill commands that watch the topology, and request metrics pages without reading them."""
     end = time.monotonic() + runs * (4.0 if world.short else 300.0)
     world.note("commands that watch the topology are killed in a loop", disruptive=False)
     killed = 0
@@ -76,7 +76,7 @@ def _cpu_share(world: World, names: Iterable[str]) -> float:
 
 
 def poison(world: World, runs: int) -> None:
-    """Emit tuples that kill every task or cannot be read: each becomes a dead letter, and all other tuples arrive."""
+    """Emit tuples that kill every task or cannot be decoded: each becomes a dead letter, and all others arrive."""
     wanted = world.input.partitions * (world.input.poison or world.input.undecodable)
     for _ in range(wanted):
         # A value that cannot be decoded ends no process, and affects no other tuple.
@@ -95,7 +95,7 @@ def poison(world: World, runs: int) -> None:
 
 @repeated
 def few_files(world: World, number: int) -> None:
-    """Submit a second topology with a low limit of open files, which must be refused as a whole with the reason."""
+    """Submit a second topology with a low limit on open files; the submit must be refused with the reason."""
 
     def narrow() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -110,7 +110,7 @@ def few_files(world: World, number: int) -> None:
 
 @repeated
 def duplicate_verbs(world: World, number: int) -> None:
-    """Run commands twice, concurrently, and kill them in the middle: each takes effect once or not at all."""
+    """Repeat commands, run them concurrently and kill them: each takes effect once or not at all."""
     world.note("a second submit", disruptive=False)
     refusal = world.refused(*world.submission(world.out))
     if "already" not in refusal:
@@ -137,7 +137,7 @@ def grow_neighbours(world: World, number: int) -> None:
 
 
 def _update_twice(world: World, parallelism: int) -> None:
-    """Run two updates concurrently: at least one succeeds, and the topology is as requested."""
+    """Run two updates concurrently: at least one succeeds, and the topology has the requested parallelism."""
     world.note("two concurrent updates")
     words = ("update", *world.address, "--component-parallelism", f"work:{parallelism}")
     both = [world.topology.cluster.start(*words) for _ in range(2)]
@@ -148,7 +148,7 @@ def _update_twice(world: World, parallelism: int) -> None:
 
 
 def _submit_and_kill(world: World) -> None:
-    """Kill `heron submit`; check that `heron kill` removes everything that it has left."""
+    """Kill `heron submit`; check that `heron kill` removes everything that the submit has left."""
     world.note("kill of a submit", disruptive=False)
     # The temporary files of the killed submit are removed with the files of the run.
     words, environment = world.submission(other_spec(world)), {"TMPDIR": str(world.out)}

@@ -1,7 +1,7 @@
-"""A running verification: its processes by name, its clock, its records of faults, memory over time.
+"""A running verification: its processes by name, its clock, its records of faults, its memory over time.
 
-Every process is found through the status of its topology and checked before it is signalled. It must have the right
-name, and belong to the HERON_HOME of this run, so a reused pid is never hit.
+Every process is found through the status of its topology and checked before it is signalled. The process must have the
+right name and belong to the HERON_HOME of this run, so another process that has reused the pid is never signalled.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(slots=True)
 class Fault:
-    """A fault, its time, and the seconds until its victim's successor ran."""
+    """A fault, its time, and the seconds until a successor of its victim was running."""
 
     what: str
     at: float
@@ -77,7 +77,7 @@ class World:
     memory: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     ended: float | None = None
-    """Time of the request to end the input; after it the input does not follow the schedule."""
+    """Time at which the input was told to end; from then on it does not follow the schedule."""
     may_fail: bool = False
     """Whether the topology may be FAILED because of the current fault."""
     complete: bool = False
@@ -94,8 +94,8 @@ class World:
         self.topology = stack.enter_context(submitted(self.topology.cluster, program, spec))
 
     def status(self) -> control_pb2.StatusReply:
-        """The current status; waits for a topology master that is down."""
-        return self.until(self.topology.status, BACK_S, "an answer of the topology master")
+        """The current status; waits while the topology master is down."""
+        return self.until(self.topology.status, BACK_S, "an answer from the topology master")
 
     def targets(self) -> list[Target]:
         """All current processes, executors first."""
@@ -120,7 +120,7 @@ class World:
         return min(self.tasks(component), key=lambda one: int(one.name.rpartition("_")[2]))
 
     def named(self, name: str) -> Target:
-        """A process by name, after it has started."""
+        """The process with this name; waits until it has started."""
 
         def found() -> Target | None:
             return next((one for one in self.targets() if one.name == name), None)
@@ -138,7 +138,7 @@ class World:
         return self.until(active, BACK_S, "an active topology master")
 
     def processes(self, *begins: str) -> Iterator[tuple[str, psutil.Process]]:
-        """The processes of this run whose names have this prefix, without a request to the topology master."""
+        """The processes of this run whose names begin with one of `begins`, found without the topology master."""
         home, titles = str(self.topology.cluster.home), tuple(f"heron: {begin}" for begin in begins)
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
@@ -158,7 +158,7 @@ class World:
         return process
 
     def arrived(self) -> int:
-        """Records in the trace so far, duplicates included."""
+        """Number of records in the trace so far, including duplicates."""
         return sum(path.stat().st_size for path in (self.out / TRACE).glob("*.seg")) // RECORD.size
 
     def log_of(self, process: str) -> Path:
@@ -167,7 +167,7 @@ class World:
         return path
 
     def look(self) -> None:
-        """Record the memory of all processes, if it is time for a sample."""
+        """Record the memory of all processes, if a sample is due."""
         now = time.monotonic()
         if now < self._next_memory:
             return
@@ -188,7 +188,7 @@ class World:
             time.sleep(min(left, POLL_S))
 
     def until(self, condition: Callable[[], T | None], timeout_s: float, what: str) -> T:
-        """Return the first true value. Raises LabError after the timeout or if the topology fails."""
+        """Wait for a true value and return it. Raises LabError after the timeout or if the topology fails."""
 
         def looked() -> T | None:
             value = condition()
@@ -208,7 +208,7 @@ class World:
         return self.status()
 
     def until_arrived(self, more: int, timeout_s: float = BACK_S) -> None:
-        """Wait for `more` further records, or the end of the input."""
+        """Wait until `more` further records have arrived, or the input has ended."""
         wanted = self.arrived() + more
 
         def there() -> bool:
@@ -223,7 +223,7 @@ class World:
                 return reply
             return None
 
-        return self.until(known, BACK_S, "the checkpoints that the topology master knows")
+        return self.until(known, BACK_S, "the topology master's list of checkpoints")
 
     def until_checkpoint(self, timeout_s: float = BACK_S) -> int:
         """Wait until a checkpoint newer than all current ones is complete; return its number."""
@@ -237,22 +237,22 @@ class World:
         return self.until(lambda: found if (found := newest()) > before else 0, timeout_s, "a complete checkpoint")
 
     def until_given_up(self, *ways: str) -> None:
-        """Wait for a checkpoint that ends in one of these ways, "aborted" or "failed", and is counted."""
+        """Wait until another checkpoint is counted under one of `ways`: "aborted" or "failed"."""
 
         def given_up() -> int:
             reply = self.checkpoints()
             return sum(getattr(reply, way) for way in ways)
 
         before = given_up()
-        self.until(lambda: given_up() > before, BACK_S, f"a checkpoint that is {' or '.join(ways)}, and counted")
+        self.until(lambda: given_up() > before, BACK_S, f"a checkpoint counted as {' or '.join(ways)}")
 
     @property
     def address(self) -> tuple[str, str]:
-        """Cluster and topology, as arguments of commands."""
+        """The names of cluster and topology, as command-line arguments."""
         return self.topology.cluster.target, self.topology.name
 
     def submission(self, folder: Path, *flags: str, program: Path | None = None) -> tuple[object, ...]:
-        """The arguments that submit the program of this run, or another one, with the specification in a folder."""
+        """The command-line arguments that submit `program` (default: this run's) with the specification in `folder`."""
         submitted = program or self.out / "topology.py"
         return "submit", *flags, self.topology.cluster.target, submitted, "-", "--spec", folder / "spec"
 
@@ -273,16 +273,16 @@ class World:
         raise LabError(f"'heron {' '.join(map(str, words))}' succeeded, but should be refused")
 
     def end_input(self) -> None:
-        """End the input a moment from now, so that its number of tuples is known."""
+        """End the input shortly after its current position, so that its number of tuples is known."""
         self.ended = self.ended or time.monotonic()
         self.input = replace(self.input, count=write_end(self.out, self.input.partitions, self.input.rate))
 
     def settled(self) -> None:
-        """Wait for the end of the input. Raises LabError if the topology fails or is late."""
+        """Wait until the topology has finished. Raises LabError if it fails or does not finish in time."""
         self.until(lambda: self.is_in(control_pb2.LIFE_FINISHED), END_S, f"the end of '{self.topology.name}'")
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The verdict of the oracle on the records of this run."""
+        """The oracle's verdict on the records of this run."""
         faults = [(fault.at, fault.what) for fault in self.faults]
         return verify(self.out, self.input, self.mode, limits, faults, self.memory, self.ended, self.complete)
 
@@ -303,7 +303,7 @@ class World:
         return fault
 
     def back(self, target: Target, fault: Fault) -> None:
-        """Wait until a successor of a process runs, and note how long that took."""
+        """Wait until a successor of a process is running, and note how long that took."""
 
         def successor() -> bool:
             return any(one.name == target.name and one.pid != target.pid for one in self.targets())
@@ -332,7 +332,7 @@ class World:
                     process.resume()
 
     def kill_container(self, container: int) -> Fault:
-        """SIGKILL every process of a container, the executor first."""
+        """Send SIGKILL to every process of a container, the executor first."""
         mine = [one for one in self.targets() if one.container == container]
         fault = self.note(f"kill -9 container {container}")
         for target in mine:
@@ -353,7 +353,7 @@ class World:
         return self.until(planned, BACK_S, "a plan with containers")
 
     def link_names(self, local_port: int, wanted_port: int) -> tuple[str, str]:
-        """For the proxy: the names of both ends of a connection, from the sockets of the processes."""
+        """The names of both ends of a connection, determined from the processes' sockets; called by the proxy."""
         return self._owner(local_port, listening=False), self._owner(wanted_port, listening=True)
 
     def _owner(self, port: int, listening: bool) -> str:

@@ -70,7 +70,7 @@ def test_what_is_missing_of_a_run_that_was_given_up_is_not_called_lost(tmp_path:
     verdict = verify(tmp_path, SPEC, mode, Limits(loss_max=100), complete=False)
     assert failed(verdict) == {"loss", "duplicates"}
     [loss] = [check.text for check in verdict.checks if check.name == "loss"]
-    assert loss == "10 of 400 had not arrived when the run was given up; they may be lost or late"
+    assert loss == "10 of 400 tuples had not arrived when the run was abandoned; they may be lost or late"
     assert verdict.as_json()["complete"] is False
 
 

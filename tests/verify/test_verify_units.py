@@ -283,7 +283,7 @@ def test_lines_that_are_missing_are_lost_only_when_the_run_came_to_its_end(tmp_p
     verdict = world.verdict(Limits(stall_max_s=60.0))
     [loss] = [check for check in verdict.checks if check.name == "loss"]
     assert not loss.ok and verdict.complete is complete
-    assert ("lines lost" in loss.text, "had not arrived when the run was given up" in loss.text) == (
+    assert ("lines lost" in loss.text, "had not arrived when the run was abandoned" in loss.text) == (
         complete,
         not complete,
     )

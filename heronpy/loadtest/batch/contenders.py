@@ -1,4 +1,4 @@
-"""The keyed count by contenders: two hand-written processes, and PySpark with the same Python functions or with SQL."""
+"""Contenders of the keyed count: two hand-written processes, and PySpark with the same Python functions or SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HANDS = 2
 
 
 def by_hand(logs: Sequence[Path], folder: Path, place: int) -> Callable[[], None]:
-    """Return the work of a process, which reads its share of the logs, partitions lines by user, and counts users."""
+    """Return the work of process `place`: partition its share of the logs by user, then count its users' lines."""
 
     def work() -> None:
         with ExitStack() as stack:
@@ -52,7 +52,7 @@ def _row(item: tuple[str, int]) -> str:
 
 
 def spark(logs: Sequence[Path], folder: Path, sql: bool) -> Callable[[], None]:
-    """Return the work of a warm Spark session: an RDD with these functions, or SQL."""
+    """Warm up a Spark session; return the function that counts: with an RDD and these functions, or with SQL."""
     session = spark_session(folder)
 
     def run(source: str, target: str) -> None:

@@ -1,6 +1,6 @@
 """The keyed count of one scene: its logs, its topology, its result, and the signals sent to its workers.
 
-CPU and time are measured from the activation of a topology to its end, without its start, as for the contenders.
+CPU and time are measured from a topology's activation to its end. Starting is not included, as for the contenders.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Count(LogScene):
 
     @contextmanager
     def running(self, *flags: str, work: str = "", settings: Any = None, **parameters: Any) -> Iterator[Topology]:
-        """Submit the topology, whose parse or count bolt does `work`, and kill it at the end."""
+        """Submit the topology, and kill it at the end; `work` selects what its bolts do."""
         settings = {"heron.checkpoint.interval_s": 2.0, **(settings or {})}
         own = {"work": work, "logs": f"{self.logs}/*.log", "table": str(self.table), **parameters}
         with self.submitted("keyed_count", own, "EFFECTIVELY_ONCE", settings, *flags) as topology:
             yield topology
 
     def run(self, *flags: str, during: During | None = None, size: int = 0, **about: Any) -> Ran:
-        """Run the topology to its end. `size`: bytes of an input other than the logs. Raises LabError if it fails."""
+        """Run the topology to its end. `size`: input bytes (default: the logs). Raises LabError if it fails."""
         size = size or sum(path.stat().st_size for path in self.logs.iterdir())
         ended = Event()
         with self.running("--deploy-deactivated", *flags, **about) as topology:
@@ -87,7 +87,7 @@ class Count(LogScene):
 
 
 def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Check:
-    """Check that a table of JSON rows contains the counts of these lines, each user once."""
+    """Check that a table of JSON rows contains each user once, with the right count for this number of lines."""
     found = [path for path in sorted(table.glob("part-*")) if path.suffix != ".crc"]
     rows = [json.loads(line) for path in found for line in path.read_text(encoding="utf-8").splitlines()]
     got = {one["user"]: one["count"] for one in rows}
@@ -98,9 +98,9 @@ def right_counts(name: str, table: Path, lines: int, users: int = USERS) -> Chec
 
 
 def strike(signum: int, pause_s: float, is_enough: Callable[[], bool] = bool, mark: str = "") -> During:
-    """Send a signal to a worker of a batch every `pause_s`, once per process, until `is_enough`.
+    """Return a function that signals a batch worker every `pause_s`, each process once, until `is_enough()`.
 
-    With `mark`, signal only processes with a file `<mark>-<pid>`.
+    With `mark`, it signals only processes for which a file `<mark>-<pid>` exists.
     """
 
     def is_meant(topology: Topology, pid: int) -> bool:

@@ -115,7 +115,7 @@ def judged(values: dict[str, float]) -> list[Check]:
 
 
 class Scenes:
-    """The scenes of `batch` in one run, over the same logs."""
+    """One run of `batch`: each scene is a method."""
 
     def __init__(
         self, where: Cluster, logs: Path, size: int, preemptions: int, exchange: int, number: int, say: Say
@@ -134,7 +134,7 @@ class Scenes:
         return count
 
     def _plain(self, checks: list[Check]) -> Ran:
-        """Return the reference run for comparisons, which runs once."""
+        """Run the batch that other scenes are compared with; later calls return the same result."""
         if self._whole is None:
             count = self._count("batch")
             self._whole = count.run(*BATCH)
@@ -240,7 +240,7 @@ class Scenes:
 
 
 def _fails(count: Count, run: Callable[..., object]) -> Check:
-    """Check that a run whose user code raises fails and names the error."""
+    """Run broken user code; check that the run fails and that its record names the error."""
     with suppress(LabError):
         run(work="broken")
     record = count.of_run("run.json")
@@ -248,7 +248,7 @@ def _fails(count: Count, run: Callable[..., object]) -> Check:
 
 
 def straggler(where: Cluster, workers: int, number: int) -> Found:
-    """Compare a run of equal units and workers with a run with one slow process and a run with one heavy unit."""
+    """Measure a run with equal units and workers, a run with one slow process, and a run with one heavy unit."""
     lines, ran, checks = workers * UNITS * UNIT_LINES, dict[str, Ran](), list[Check]()
     settings = {UNIT: UNIT_BYTES, WORKERS: workers, "topology.stmgrs": workers}
     for name in ("alike", "slow", "heavy"):
@@ -271,7 +271,7 @@ def straggler(where: Cluster, workers: int, number: int) -> Found:
 
 
 def handover(where: Cluster, keys: int, number: int) -> Found:
-    """Run a batch that leaves a savepoint, and a stream that continues from the savepoint with one more line."""
+    """Run a batch that leaves a savepoint, and then a stream that continues from the savepoint with one more line."""
     count = Count(where, f"handover-{number}")
     lines, _ = write_logs(count.logs, keys * 24, keys)
     count.run(*BATCH, work="live")

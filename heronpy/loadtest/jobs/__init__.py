@@ -1,1 +1,1 @@
-"""The cost of jobs, and the number of wrong decisions of their scaler."""
+"""The cost of jobs, and the number of wrong decisions that their scaler makes."""

@@ -1,4 +1,4 @@
-"""Times of changes of a running job, and costs of many topologies in the slots of a pool."""
+"""The duration of changes to a running job, and the cost of many topologies in the slots of a pool."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POOL, JOB = "load-pool", "load-job"
 #: Slots of the pool. A topology of two tasks needs one container and the master's container.
 SLOTS = 3
 READY_S, MANY_READY_S = 60.0, 600.0
-#: The times of a lost slot, about a tenth of the defaults: the grace of 3 s of a stop is not divided.
+#: Timeouts for a lost slot, about a tenth of the defaults; the 3 s grace period of a stop is not shortened.
 FAST = ("engine.lost_s=8", "engine.fence_s=4", "engine.renew_s=1")
 
 
@@ -33,31 +33,31 @@ class Changes(Struct, frozen=True):
     """Seconds from a command until its last new process is ready."""
 
     simple_s: float
-    """Change of a component's configuration, 95th percentile."""
+    """Change to a component's configuration, 95th percentile."""
     rescale_s: float
     """Change between two and four tasks, 95th percentile."""
     deploy_s: float
-    """Deploy of another program, without a savepoint because the topology has no state."""
+    """Deployment of another program, without a savepoint because the topology has no state."""
 
 
 class Side(Struct, frozen=True):
-    """Cost of starting a number of topologies with two tasks each."""
+    """CPU and memory of some topologies with two tasks each."""
 
     cpu_s: float
     pss_bytes: int
 
 
 class Pooled(Struct, frozen=True):
-    """Costs of topologies in a pool and of the same number of submits."""
+    """The cost of topologies in a pool, and of the same topologies submitted one by one."""
 
     pool: Side
     alone: Side
     lost_s: float
-    """Seconds from the kill of all processes of a slot until all tasks run again."""
+    """Seconds from killing all processes of a slot until all tasks run again."""
 
 
 def changes_cost(where: Cluster, times: int) -> Changes:
-    """Change a running job; `times` is the number of changes of each kind."""
+    """Measure `times` changes to a job's configuration and to its parallelism, and one deployment."""
     program = _program(where, JOB)
     with _job(where, *program) as topology:
         _until_ready(topology)
@@ -72,7 +72,7 @@ def changes_cost(where: Cluster, times: int) -> Changes:
 
 
 def pooled_cost(where: Cluster, topologies: int) -> Pooled:
-    """Start the same number of topologies by `heron submit` and as jobs in a pool; then kill one slot."""
+    """Start topologies with `heron submit`, then as jobs in a pool; finally kill one slot."""
     names = [f"load-{number:03}" for number in range(topologies)]
     program = [_program(where, name) for name in names]
     found = [Topology(where, name, where.scratch) for name in names]
@@ -87,7 +87,7 @@ def pooled_cost(where: Cluster, topologies: int) -> Pooled:
 
 
 def _program(where: Cluster, name: str) -> tuple[str, ...]:
-    """Write a program of two idle tasks; return the arguments that name the program in a command."""
+    """Write a program with two idle tasks; return the command-line arguments for this program."""
     out = where.scratch / name
     make_folders(out)
     spec = {**spec_of(name, out, 2, 1, beat=False), "mode": "ATMOST_ONCE"}
@@ -111,7 +111,7 @@ def _job(where: Cluster, *words: str) -> Iterator[Topology]:
 
 @contextmanager
 def _pool(where: Cluster, topologies: int) -> Iterator[None]:
-    """Create a pool with room for all topologies in two of its slots."""
+    """Create a pool; two of its slots have enough capacity for all topologies."""
     cpu, ram_gb = 4 * topologies, 4 * topologies
     settings = [word for one in FAST for word in ("--config-property", f"heron.{one}")]
     size = ("--slots", SLOTS, "--cpu", cpu, "--ram", f"{ram_gb}GB")
@@ -125,7 +125,7 @@ def _pool(where: Cluster, topologies: int) -> Iterator[None]:
 
 @contextmanager
 def _many(where: Cluster, names: list[str], *verb: str) -> Iterator[None]:
-    """End the named topologies at the end of the test."""
+    """At the end of the test, run `heron VERB` for each name."""
     try:
         yield
     finally:
@@ -145,7 +145,7 @@ def _started(where: Cluster, topologies: list[Topology], start: Callable[[], obj
 
 
 def _processes(name: str, value: str) -> list[psutil.Process]:
-    """Return the processes in whose environment a variable begins with a value."""
+    """Return the processes whose environment variable `name` begins with `value`."""
     found = []
     for one in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -174,7 +174,7 @@ def _slot_lost(where: Cluster, topologies: list[Topology]) -> float:
 def _until_ready(
     topology: Topology, gone: Set[int] = frozenset(), timeout_s: float = READY_S, old_id: str = ""
 ) -> None:
-    """Wait until all tasks run in a topology with another id than `old_id`, and in no process of `gone`."""
+    """Wait until all tasks run, none in a process of `gone`, and the topology's id is not `old_id`."""
 
     def is_ready() -> bool:
         status = topology.status()

@@ -1,8 +1,8 @@
 """A fluid model of a topology: its figures and its lag under any scaling decision.
 
-Rates, queues and CPU are real numbers, and backpressure holds all spouts in the same step. The model knows the capacity
-of each thread, so the scaler's estimates and decisions can be compared with it. `heronpy.health` diagnoses the model's
-figures like those of a topology. Problems are simulated by `Fault`s.
+Rates, queues and CPU are real numbers, and backpressure holds back all spouts in the same step. The model has the exact
+capacity of each thread, so the scaler's estimates and decisions can be compared with it. `heronpy.health` diagnoses
+the model's figures like a real topology's. Problems are simulated by `Fault`s.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CORES: Final = 16
 START_S: Final = 86_400.0 * 20_000
 #: Bytes in the queue of a full bolt, and of a bolt that is not full.
 _QUEUE_FULL, _QUEUE = 1_000_000, 1_000
-#: Busy share above which a task holds the spouts.
+#: Busy share above which a task holds back the spouts.
 _FULL = 0.999
 
 
@@ -62,8 +62,8 @@ class Part(Struct, kw_only=True):
 class Fault(Struct, frozen=True):
     """A temporary problem.
 
-    `much` depends on the kind: a share, such as the remaining share of a rate, or the number of foreign threads that
-    always compute on the host `part`, or on each host if `part` is empty.
+    `much` depends on the kind: a share, such as the remaining share of a rate, a factor, a rate, or the number of other
+    programs' threads that are always busy on the host `part` (on each host if `part` is a component).
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Fault(Struct, frozen=True):
 
 
 class _Step(Struct):
-    """One step: its length, the share of it in which spouts were held, and the rate and busy share of each task."""
+    """One step: its length, the share of it during which spouts were held back, and each task's rate and busy share."""
 
     for_s: float
     held: float
@@ -84,7 +84,7 @@ class _Step(Struct):
 
 
 class Minutes(Protocol):
-    """The history of a job, as in `heronpy.scaling.history`."""
+    """The interface of a job's history; see `heronpy.scaling.history`."""
 
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
         """Record the demand on each component."""
@@ -113,7 +113,7 @@ class Model:
         self.times = times
         self.now = START_S
         self.backlog = {part.name: 0.0 for part in parts if not part.inputs}
-        #: Tuple-seconds of waiting in the sources, and the rescaled values.
+        #: Tuple-seconds of waiting in the sources, and the number of changes to parallelism.
         self.waited = 0.0
         self.rescaled = 0
         self.findings: list[Finding] = []
@@ -138,7 +138,7 @@ class Model:
         )
 
     def apply(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Change parallelism, concurrency and limits to the values of layer scaler."""
+        """Set parallelism, concurrency and memory limits to the values in the layer `scaler`."""
         for name, tasks in changes.get("parallelism", {}).items():
             self.parts[name].tasks = tasks
         for name, calls in changes.get("concurrency", {}).items():
@@ -167,16 +167,16 @@ class Model:
         return lost is not None and bool(part.inputs) and task % len(HOSTS) == 1
 
     def _others(self, host: str) -> float:
-        """Return the number of threads of other programs that always compute on a host."""
+        """Return the number of other programs' threads that are always busy on a host."""
         full = self._active("full machine")
         return full.much if full is not None and full.part in (host, *self.parts) else 0.0
 
     def _cpu_factors(self) -> dict[str, float]:
-        """Return for each host the share of the needed CPU that its tasks get when all threads get equal shares."""
+        """Return for each host the CPU that its tasks get, divided by the CPU that they need."""
         return {host: min(1.0, CORES / (self._others(host) + 1)) for host in HOSTS}
 
     def _capacities(self, part: Part, factors: Mapping[str, float]) -> list[float]:
-        """Return the tuples per second that each task of a component could process."""
+        """Return the maximum tuples per second for each task of a component."""
         wall = 1 / part.per_s
         slower, worse = self._active("dependency", part.name), self._active("bad update", part.name)
         wall *= slower.much if slower is not None else 1.0
@@ -196,7 +196,7 @@ class Model:
         return found
 
     def _shares(self, part: Part, capacities: list[float]) -> list[float]:
-        """Return the share of the tuples that each task gets, by key or by capacity."""
+        """Return each task's share of the tuples: by key, or in proportion to its capacity."""
         hot = self._active("hot key", part.name)
         if part.keyed:
             much = hot.much if hot is not None else 0.0
@@ -238,12 +238,12 @@ class Model:
     # ---- observations ---------------------------------------------------------------------
 
     def _over_window(self, name: str, what: str) -> list[float]:
-        """Return the mean of each task over the window."""
+        """Return each task's mean of `what` over the window."""
         steps = [getattr(step, what)[name] for step in self._steps]
         return [sum(values) / len(steps) for values in zip(*steps, strict=True)]
 
     def look(self, past: Mapping[str, Past]) -> Observation:
-        """Advance to the next look; return the figures and findings that a topology master would report."""
+        """Diagnose the model; return the figures and findings that a topology master would report."""
         signals = self._signals()
         self.findings = diagnose(signals, self.findings)
         if all(one.verdict in CALM for one in self.findings):
@@ -263,7 +263,7 @@ class Model:
         )
 
     def learn_usual(self) -> None:
-        """Record how long a tuple usually takes, as a topology master does in healthy minutes."""
+        """Update the usual processing time per tuple, as a topology master does in healthy minutes."""
         for name in self.parts:
             done, busy = sum(self._over_window(name, "rates")), sum(self._over_window(name, "busy"))
             if done and busy:
@@ -336,7 +336,7 @@ class Model:
         )  # fmt: skip
 
     def _add_faults(self, found: Signals) -> None:
-        """Add the reports of processes and machines about the faults."""
+        """Add what processes and hosts report about the faults."""
         for one in self.faults:
             ago_s = self.passed_s - one.since_s
             if ago_s < 0 or self.passed_s >= one.until_s + self.times.window_s:
@@ -381,7 +381,7 @@ class Model:
 
 
 def _spread(rates: list[float]) -> float | None:
-    """Return the standard deviation of rates divided by their mean."""
+    """Return the standard deviation of the rates, divided by their mean; None if the mean is 0."""
     mean = sum(rates) / len(rates)
     return sqrt(sum((rate - mean) ** 2 for rate in rates) / len(rates)) / mean if mean else None
 
@@ -389,7 +389,7 @@ def _spread(rates: list[float]) -> float | None:
 def run(
     model: Model, goal: Goal, times: Times, for_s: float, minutes: Minutes | None = None, state: State | None = None
 ) -> Iterator[tuple[Observation, Outcome]]:
-    """Run the model under the scaler; return each look and its outcome."""
+    """Run the model under the scaler; yield each look and its outcome."""
     state = state or State()
     until = model.now + for_s
     while model.now < until:

@@ -1,8 +1,8 @@
 """`heron load-test jobs`: the costs of jobs, pools and the scaler, and the scaler's wrong decisions, with goals.
 
-The syncer's rounds use a stub driver without topologies. A pool's keeper decides about simulated slots. For a manager
-with many idle jobs, one running topology represents the topology of each job. Changes of a job and the topologies in
-a pool are real.
+The syncer's rounds use a stub driver without topologies. A pool's keeper decides about simulated slots. When a manager
+has many idle jobs, one running topology stands in for the topology of each job. Changes to a job, and the topologies
+in a pool, are real.
 """
 
 from __future__ import annotations
@@ -62,8 +62,6 @@ LOOKED_S, MEASURED_S = 150.0, 60.0
 
 
 class Sizes(Struct, frozen=True):
-    """The sizes of the measurements."""
-
     changed: int = 1000
     jobs: int = 10_000
     idle: int = 100
@@ -75,7 +73,7 @@ class Sizes(Struct, frozen=True):
 
 
 def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
-    """Return the result document. Raises ConfigError in a user's cluster, because the test creates jobs."""
+    """Return the result document. Raises ConfigError for a user's cluster, because the test creates jobs."""
     if not where.temporary:
         raise ConfigError("load-test jobs runs in its own cluster; leave out --cluster")
 
@@ -197,13 +195,14 @@ def _changes(where: Cluster, sizes: Sizes) -> _Part:
 def _pooled(where: Cluster, sizes: Sizes) -> _Part:
     found = pooled_cost(where, sizes.pooled)
     memory, cpu = found.pool.pss_bytes / found.alone.pss_bytes, found.pool.cpu_s / found.alone.cpu_s
-    of = f"{sizes.pooled} topologies in a pool take"
+    of = f"{sizes.pooled} pooled topologies take"
     return {"pooled_memory": memory, "pooled_cpu": cpu, "slot_s": found.lost_s}, [
         Check("pool memory", memory <= POOLED_MAX,
-              f"{of} {memory:.2f} times the memory of submits ({found.pool.pss_bytes >> 20} MB), limit {POOLED_MAX:g}"),
+              f"{of} {memory:.2f} times the memory of separate ones "
+              f"({found.pool.pss_bytes >> 20} MB), limit {POOLED_MAX:g}"),
         Check("pool CPU", cpu <= POOLED_MAX,
-              f"{of} {cpu:.2f} times the CPU of submits to start ({found.pool.cpu_s:.1f} s), limit {POOLED_MAX:g}"),
-        _within("slot", found.lost_s, SLOT_MAX_S, "after the kill of a slot, all tasks ran again within"),
+              f"{of} {cpu:.2f} times the start CPU of separate ones ({found.pool.cpu_s:.1f} s), limit {POOLED_MAX:g}"),
+        _within("slot", found.lost_s, SLOT_MAX_S, "after a slot was killed, all tasks were running again within"),
     ]  # fmt: skip
 
 
@@ -228,7 +227,7 @@ class Stub:
         return self.seen[job]
 
     def perform(self, job: str, step: Step) -> Mapping[str, int]:
-        """See `heronpy.jobs.syncer.Driver`; the jobs of this test only change numbers of tasks."""
+        """See `heronpy.jobs.syncer.Driver`; in this test only numbers of tasks change."""
         assert isinstance(step, plans.Update), step
         seen = self.seen[job]
         new = {one.path: one.new for one in step.differences if one.new is not None}
@@ -238,7 +237,7 @@ class Stub:
 
 
 def rounds_cost(folder: Path, changed: int, idle: int) -> tuple[float, float, int]:
-    """Return CPU seconds of a round of `changed` jobs and of a round of `idle` jobs, and the number of updated jobs."""
+    """Return the CPU seconds for a round over changed jobs and over idle jobs, and the number of updated jobs."""
     with closing(open_state("local", str(folder))) as state:
         store, stub = Store(state), Stub()
         names = [f"Job{number:05}" for number in range(max(changed, idle))]
@@ -276,7 +275,7 @@ def _make(store: Store, stub: Stub, name: str, digest: str) -> None:
 
 # ---- a pool -------------------------------------------------------------------------------
 class PoolCost(Struct, frozen=True):
-    """CPU seconds and bytes of a keeper."""
+    """CPU seconds and memory of a keeper, and the shards that it has moved."""
 
     map_s: float
     round_s: float
@@ -329,9 +328,9 @@ def _views(slots: int, gone: int, known: Map) -> dict[int, SlotView]:
     return {slot: is_over if slot <= gone else acts for slot in range(1, slots + 1)}
 
 
-# ---- managers of jobs at rest ---------------------------------------------------------------
+# ---- managers of idle jobs ---------------------------------------------------------------
 class ManagersCost(Struct, frozen=True):
-    """Costs of the processes of a manager, with their guardians, and the number of jobs in sync."""
+    """CPU and memory of a manager's processes and guardians, and the number of jobs in sync."""
 
     percent: float
     """CPU in percent of one core."""
@@ -340,7 +339,7 @@ class ManagersCost(Struct, frozen=True):
 
 
 def managers_cost(where: Cluster, jobs: int) -> ManagersCost:
-    """Measure CPU and memory of the managers while they watch this number of idle jobs."""
+    """Measure the managers' CPU and memory while they manage `jobs` idle jobs."""
     out = where.scratch / "jobs"
     with submitted(where, PROGRAM, spec_of("load-jobs", out, 2, 1, beat=False)) as topology, _manager(where):
         store, names = Store(where.state), [f"Job{number:05}" for number in range(jobs)]

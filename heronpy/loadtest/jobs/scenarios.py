@@ -1,4 +1,4 @@
-"""Scenarios of the model, and the scaler's wrong decisions in them. Pure: a scenario is determined by its seed."""
+"""Scenarios of the model, each determined by its seed, and the scaler's wrong decisions. Has no side effects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMES: Final = Times()
 GOAL: Final = Goal(lag_s=5.0, max={"work": 24, "store": 12})
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0
-#: Kind of fault -> the causes that are a correct diagnosis.
+#: Map from kind of fault to the causes that count as a correct diagnosis.
 CAUSES: Final = {
     "dependency": {"dependency"},
     "hot key": {"skew"},
@@ -66,7 +66,7 @@ class Scene:
         return [(look.at - self.looks[0][0].at, one) for look, outcome in self.looks for one in outcome.decisions]
 
     def changes(self, up: bool | None = None) -> list[tuple[float, Changed]]:
-        """Return all changes, or only increases (`up`) or decreases."""
+        """Return all changes, or only increases (`up` is True) or only decreases (`up` is False)."""
         found = [(at, one) for at, one in self.decisions if isinstance(one, Changed)]
         return [(at, one) for at, one in found if up is None or (one.after > one.before) == up]
 
@@ -80,7 +80,7 @@ class Scene:
 
 
 class Drawn:
-    """A scenario: a chain of bolts that can process its initial load, and a change after half an hour."""
+    """A random scenario: a chain of bolts with capacity for the initial load, and a change after half an hour."""
 
     def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(seed)
@@ -144,7 +144,7 @@ class Drawn:
 
 
 def is_wrong(drawn: Drawn, scene: Scene) -> bool:
-    """Whether the scaler named a wrong cause, or scaled a component that more tasks do not help."""
+    """Whether the scaler named a wrong cause or none, added tasks in vain, or failed to add tasks that help."""
     ups, causes = scene.changes(up=True), [one.cause for one in scene.alerts]
     if drawn.kind == "load":
         # If all bolts have enough capacity, there is no cause to name; near the limit, either decision is right.
@@ -155,5 +155,5 @@ def is_wrong(drawn: Drawn, scene: Scene) -> bool:
 
 
 def is_worse(drawn: Drawn, scene: Scene) -> bool:
-    """Whether tuples waited longer than without scaling."""
+    """Whether tuples waited longer than they wait in the same scenario without scaling."""
     return bool(scene.model.rescaled) and scene.model.waited > 1.02 * drawn.scene("off").model.waited + 60 * drawn.load

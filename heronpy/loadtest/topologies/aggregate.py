@@ -33,7 +33,7 @@ class LineSpout(WordSpout):
 
 
 class AckedLineSpout(LineSpout, AckedWordSpout):
-    """A LineSpout for ATLEAST_ONCE: every line has an id, and is emitted again when it fails."""
+    """A LineSpout for at-least-once mode: every line has an id, and is emitted again when it fails."""
 
 
 class ParseBolt(Bolt):
@@ -89,14 +89,14 @@ class HoldBolt(Bolt, StatefulComponent):
 
 
 class TotalsBolt(CountingSink):
-    """Adds the counts up: totals by kind, key and delay."""
+    """Sums the counts by kind, key and delay."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
         self.lines = self.counted()
 
     def counted(self) -> int:
-        """Lines counted by the first key; each line is counted by every key."""
+        """Number of lines counted under the first kind of key; each line is counted once under each kind."""
         return sum(count for (kind, _, _), count in self.counts.items() if kind == KINDS[0])
 
     def process(self, tup: Any) -> None:
@@ -117,7 +117,7 @@ class TotalsBolt(CountingSink):
 def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
     """lines -> parse -> by_carrier, by_origin -> totals"""
     if spec["payload_bytes"]:
-        raise SystemExit("error: lines carry no payload; leave out --payload")
+        raise SystemExit("error: the topology 'aggregate' has no payload; leave out --payload")
     p = spec["parameters"]
     spout, parser = (AckedLineSpout, AckedParseBolt) if acked(spec) else (LineSpout, ParseBolt)
     lines = made.add_spout("lines", spout, par=p["spouts"], config=config_of(spec))

@@ -1,9 +1,9 @@
 """The common parts of the load topologies: specification, reports of tasks, pacing.
 
-A load topology gets one JSON file, as in `heron submit local PROGRAM.py - --spec FILE`; the part that a task needs
-travels in its configuration. Every task writes one JSON report to the folder `out` of the specification: a spout
-when it has emitted its last tuple, a bolt when its input has ended. Times are CLOCK_MONOTONIC, which
-all processes of a host share; latencies between hosts cannot be measured this way.
+A load topology is specified by one JSON file: `heron submit local PROGRAM.py - --spec FILE`. Each task gets its part
+of the specification in its configuration. Every task writes one JSON report to the folder `out` of the specification:
+a spout when it has emitted its last tuple, a bolt when its input has ended. Times are CLOCK_MONOTONIC, which all
+processes on a host share; latencies between hosts cannot be measured this way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LANES, LOG = 120, "load"
 
 
 def submit(describe: Callable[[dict[str, Any], TopologyBuilder], None], description: str | None) -> None:
-    """Submit the topology of the specification that the command line names."""
+    """Submit the topology specified by the file that the command line names."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--spec", required=True, help="JSON file with the specification of the load")
     spec: dict[str, Any] = json.loads(Path(parser.parse_args().spec).read_text(encoding="utf-8"))
@@ -72,7 +72,7 @@ class Report:
         self.spec: dict[str, Any] = config[KEY]
         component, task = context.get_component_id(), context.get_task_id()
         tasks = sorted(context.get_component_tasks(component) or ())
-        #: Index of this task in its component, and number of its tasks.
+        #: Index of this task in its component, and the component's number of tasks.
         self.place, self.tasks = tasks.index(task), len(tasks)
         self.facts: dict[str, Any] = {"component": component, "task": task, "role": role, "pid": os.getpid()}
         #: (monotonic seconds, tuples so far)
@@ -84,7 +84,7 @@ class Report:
         self._pass_size = 0
 
     def begin_pass(self, values: Sequence[Any]) -> Iterator[Any]:
-        """Return an iterator over some values, whose progress `position` returns."""
+        """Return an iterator over the values; `position` returns its progress."""
         self._pass, self._pass_size = iter(values), len(values)
         return self._pass
 
@@ -119,7 +119,7 @@ class Report:
 
 
 def share(total: int, lane: int) -> int:
-    """Return the number of tuples of one lane."""
+    """Return one lane's share of `total` tuples."""
     return total // LANES + (lane < total % LANES)
 
 
@@ -162,7 +162,7 @@ class Pace:
         self.start_ns = 0
 
     def total(self, duration_s: float) -> int:
-        """Number of tuples due within a number of seconds."""
+        """Number of tuples due within `duration_s`, including the whole burst."""
         plain = duration_s - self.burst_ns / 1e9
         return round(plain * 1e9 / self.interval_ns) + self.within
 
@@ -245,7 +245,7 @@ class LoadSpout(Spout, StatefulComponent):
         return self.sent
 
     def kept_position(self) -> int:
-        """Number of tuples in the restored checkpoint."""
+        """Number of tuples that were emitted before the restored checkpoint."""
         return sum(self.kept.get((LOG, lane), 0) for lane in self.lanes)
 
     def message(self, number: int) -> list[Any]:

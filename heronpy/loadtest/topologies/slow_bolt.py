@@ -1,10 +1,10 @@
-"""Bolts that are slow for a time, or, with `stall_s`, one bolt that stops once: backpressure, and its end.
+"""Bolts that are slow for a time, or, with `stall_s`, stop once: measures when backpressure begins and ends.
 
-In its slow phase a bolt serves exactly `capacity` tuples a second while it has input. A tuple's service starts when the
-previous one has ended, however late the timer fired. So a rate below the
-capacity means that backpressure starved the bolt. `first` is the pace of the first task, relative to the others. `hot`
-is the share of tuples with the same key. After each `pause_every` tuples a bolt pauses `pause_s`. Spouts record the
-pauses between two emits, and bolts how late the machine woke them: only the rest of a pause is due to backpressure.
+In its slow phase a bolt serves exactly `capacity` tuples a second while it has input. The service of
+a tuple starts when that of the previous tuple has ended, however late the timer fired. So a rate below the capacity
+means that backpressure starved the bolt. `first` is the pace of the first task, relative to the others. `hot` is the
+share of tuples with the same key. After each `pause_every` tuples a bolt pauses for `pause_s`. Spouts record the pauses
+between two emits, and bolts record how late the machine woke them. The remaining pauses are due to backpressure.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from heronpy.loadtest.topologies.passthrough import LatencySink, PacedSpout
 
 #: Number of tuples between two reads of the clock, for the bolt that stalls.
 LOOK_EVERY = 256
-#: Minimum seconds of a recorded stop.
+#: Minimum seconds of a recorded pause.
 STOP_S = 0.01
 
 
 class Stops:
-    """The longest stop of each second, as (monotonic end, seconds)."""
+    """The longest pause in each second, as (monotonic end, seconds)."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[float, float]] = []

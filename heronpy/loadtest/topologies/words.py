@@ -35,7 +35,7 @@ class WordSpout(LoadSpout):
             self.values = passes(self.messages, self.limit, self.duration_s, self.report)
 
     def read_messages(self, p: dict[str, Any]) -> list[str]:
-        """The words that are emitted repeatedly; `p` are the parameters of the profile."""
+        """The words that are emitted repeatedly; `p` contains the profile's parameters."""
         words = word_list(p["distinct"], p["words"], p["zipf"])
         return sentences(words) if p["split_bolts"] else words
 
@@ -68,7 +68,7 @@ class WordSpout(LoadSpout):
 
 
 class AckedWordSpout(WordSpout):
-    """A WordSpout for ATLEAST_ONCE: every word has an id, and is emitted again when it fails."""
+    """A WordSpout for at-least-once mode: every word has an id, and is emitted again when it fails."""
 
     def next_tuple(self) -> None:
         word = next(self.values, None)
@@ -138,7 +138,7 @@ def describe(spec: dict[str, Any], made: TopologyBuilder) -> None:
     """words (-> split) -> count"""
     p, tracked = spec["parameters"], acked(spec)
     if p["split_bolts"] and spec["payload_bytes"]:
-        raise SystemExit("error: sentences carry no payload; leave out --payload")
+        raise SystemExit("error: sentences have no payload; leave out --payload")
     spout = PayloadWordSpout if spec["payload_bytes"] else AckedWordSpout if tracked else WordSpout
     count = AckedCountBolt if tracked else CountBolt
     words = made.add_spout("words", spout, par=p["spouts"], config=config_of(spec))

@@ -94,7 +94,7 @@ class Contender:
 
 
 def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[object]) -> None:
-    """Run in the contender's process, until it has sent the report or the reader has ended."""
+    """Run in the contender's process until its parent has read the report and the CPU time, or has ended."""
     descriptor = os.open(errors, os.O_WRONLY | os.O_APPEND)
     for output in (1, 2):
         os.dup2(descriptor, output)
@@ -108,7 +108,7 @@ def _serve(pipe: Connection, errors: str, prepare: Prepare, arguments: Sequence[
 
 
 def work_at_once(contenders: Sequence[tuple[object, ...]], seconds: float) -> tuple[list[Any], float]:
-    """Run processes concurrently; return reports and total CPU seconds. Raises LabError if one fails or is late.
+    """Run processes concurrently; return reports and total CPU seconds. Raises LabError if one fails or times out.
 
     A process is described by the arguments of a Contender.
     """
@@ -162,7 +162,7 @@ def by_hand(logs: Sequence[Path], table: Path) -> Callable[[], None]:
 
 
 def _parsed(batches: Iterator[Any]) -> Iterator[Any]:
-    """Parse lines in a Python worker of Spark, with the function of every contender."""
+    """Parse lines in a Python worker of Spark, with the function that every contender uses."""
     import pyarrow as pa
 
     for batch in batches:

@@ -1,4 +1,4 @@
-"""A pipeline of work units of one profile: its folder, its topology, and the check of its table."""
+"""A pipeline of work units for one profile: its folder, its topology, and the check of its table."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Pipeline(LogScene):
         self.until(lambda: self.rows() >= count, deadline_s, f"{count:,} visible rows", topology)
 
     def rows(self) -> int:
-        """Return the number of published rows according to the records of the units; each record is read once."""
+        """Return the number of published rows, summed over the units' records; each record is read only once."""
         self.look()
         for name in self.seen.keys() - self._rows.keys():
             self._rows[name] = record_of(self.table / name).rows
@@ -93,7 +93,7 @@ class Pipeline(LogScene):
             yield folder.name, (folder / "part-0.txt").read_text("utf-8")
 
     def visible_ns(self) -> dict[int, int]:
-        """When each unit was first seen, by its number."""
+        """Time at which each unit was first seen, by unit number."""
         return {int(name.rpartition("-")[2]): at for name, at in self.seen.items()}
 
     def attempts(self) -> list[Began]:

@@ -1,4 +1,4 @@
-"""The profiles of work units, their sizes, and the goals of their figures. Pure."""
+"""The profiles of work units, their sizes, and the goals for their figures. Has no side effects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from heronpy.loadtest.results import label_of, shown
 #: Descriptions of the profiles by name, in the order in which they run.
 PROFILES: dict[str, str] = {
     "throughput": "CPU per GB, compared with a hand-written loop, TextFileSpout to FileSink, and PySpark",
-    "latency": "time from the append of a line to its visible row, at 1 MB/s",
+    "latency": "time from appending a line until its row is visible, at 1 MB/s",
     "straggler": "time per unit while one of three workers is 10 times as slow",
-    "recovery": "after kills of workers and keepers, time until a unit is leased and rows are published again",
+    "recovery": "time from killing a worker or keeper until a unit is leased or rows are published again",
     "ledger": "transactions of 8 processes in one SQLite ledger",
     "quiet": "CPU and ledger size for many files that do not grow",
-    "bad": "attempts and time for one bad line, which raises or kills its worker",
+    "bad": "attempts and time for one bad line, at which the worker raises or dies",
     "rebuild": "time to rebuild the ledger from its table",
 }
 
@@ -56,7 +56,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
     """Return the named profiles, or all profiles, in run order. Raises ConfigError for an unknown name."""
     for name in names:
         if name not in PROFILES:
-            hint = suggestion(name, PROFILES, f"; known are {', '.join(PROFILES)}")
+            hint = suggestion(name, PROFILES, f"; choose one of {', '.join(PROFILES)}")
             raise ConfigError(f"there is no profile '{name}' of work units{hint}")
     return tuple(name for name in PROFILES if name in names or not names)
 

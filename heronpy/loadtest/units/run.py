@@ -1,10 +1,10 @@
 """Runs the profiles of work units, and builds the result document.
 
-`straggler` sleeps in its function, so that its figure shows the backups and not a busy machine. Before it kills a
-worker, `recovery` writes a line at which the first attempt at a unit halts, so the worker is killed while it has a
-unit. For a keeper, a line is appended right after the kill, and then expected in the table. `rebuild` writes its table
-directly, a line per unit, as workers and keepers would. One unit is missing, and a topology then processes only that
-unit.
+`straggler` sleeps in its function, so that its figure depends on the backups and not on how busy the machine is.
+Before it kills a worker, `recovery` writes a line at which the first attempt at a unit halts, so the worker is killed
+while it has a unit. After it kills a keeper, it appends a line and waits until the line is in the table. `rebuild`
+writes its table directly, a line per unit, as workers and keepers would. One unit is missing, and a topology then
+processes only that unit.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def run_units(where: Cluster, names: Sequence[str], sizes: Sizes, repeat: int, s
 
 
 class Appender(threading.Thread):
-    """Appends due lines, each with the time of its append, and catches up after a stall."""
+    """Appends due lines, each with the time at which it is appended, and catches up after a stall."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         super().__init__(name="appender", daemon=True)
@@ -106,7 +106,7 @@ def latency(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
     made.log("first").write_text(stamped_lines(0, 1, 0, LINE_BYTES), encoding="ascii")
     appender = Appender(made.log("clicks"), sizes.seconds)
     with made.running("line") as topology:
-        made.until(lambda: len(made.seen) == 1, PATIENCE_S, "a first unit", topology)
+        made.until(lambda: len(made.seen) == 1, PATIENCE_S, "the first unit", topology)
         warm = set(made.seen)
         tree = Tree(topology.scheduler())
         tree.refresh()
@@ -288,14 +288,14 @@ def _asked(url: str, *statements: str) -> list[int]:
 
 
 def bad(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Measure the cost of one bad line that raises or kills its worker, and check that all other rows arrive."""
+    """Measure the cost of a bad line, at which a worker raises or dies, and check that all other rows arrive."""
     values: dict[str, float] = {}
     checks: list[Check] = []
     for kind in ("bad", "crash"):
         attempts, seconds, found = _bad_once(where, sizes.lines, f"{kind}-{number}", kind)
         values[f"{kind}_attempts"], values[f"{kind}_s"] = float(attempts), seconds
         checks += found
-        say(f"bad: line {'kills' if kind == 'crash' else 'raises'}: {attempts} extra attempts, {seconds:.1f} s")
+        say(f"bad: worker {'dies' if kind == 'crash' else 'raises'}: {attempts} extra attempts, {seconds:.1f} s")
     return values, checks
 
 
@@ -330,7 +330,7 @@ def _bad_spans(url: str) -> list[Span]:
 
 
 def rebuilding(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Rebuild a ledger from its table; measures the duration, and checks that no row is lost or doubled."""
+    """Rebuild a ledger from its table; measure the duration, and check that no row is lost or doubled."""
     made = Pipeline(where, f"rebuild-{number}")
     lines = max(sizes.units, LOGS + 1)
     _write(made, lines, hole=lines // 2)

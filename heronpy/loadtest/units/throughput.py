@@ -124,7 +124,7 @@ def _wrong_parquet(table: Path, pattern: str, lines: int) -> str:
 
     parts = [pq.ParquetFile(path).read(columns=list(inputs.COLUMNS)) for path in sorted(table.glob(pattern))]
     if not parts:
-        return "the table has no row"
+        return "the table has no rows"
     found = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     return wrong_clicks(found["user"].to_pylist(), found["ms"].to_numpy(), lines)
 

@@ -1,1 +1,1 @@
-"""Batch runs under faults: their topology, the faults, and the judgement."""
+"""Batch runs under faults: their topology, the faults, and the checks."""

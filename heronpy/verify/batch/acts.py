@@ -71,7 +71,7 @@ def kill_scheduler(world: World, number: int) -> None:
 @in_each_stage
 @repeated
 def preempt(world: World, number: int) -> None:
-    """Send SIGTERM to a worker, as an engine does for a preemption."""
+    """Send SIGTERM to a worker, as an engine does when it preempts a container."""
     victim = world.random.choice(world.tasks(WORKER))
     fault = world.note(f"SIGTERM to {victim.name}")
     world.process(victim).terminate()
@@ -80,7 +80,7 @@ def preempt(world: World, number: int) -> None:
 
 @in_each_stage
 def no_space(batch: BatchWorld, runs: int) -> None:
-    """Fill the disk of the run and free it again; a failed run continues with the same command."""
+    """Fill the disk of the run, and free it again; if the run has failed, repeat its command."""
     batch.may_charge = True
     for _ in range(runs):
         batch.may_fail = True
@@ -92,9 +92,7 @@ def no_space(batch: BatchWorld, runs: int) -> None:
 
 
 def poison(batch: BatchWorld, runs: int) -> None:
-    """Add lines that raise or kill their process: each line fails the run, which names the line. After the cause is
-    removed, the same command continues the run.
-    """
+    """Check that each bad line fails the run and is named as the cause; repair the line, and repeat the command."""
     batch.may_charge = batch.may_fail = True
     (batch.out / SLOW / PARSE).unlink(missing_ok=True)
     while batch.bad:

@@ -1,4 +1,4 @@
-"""The topology of `heron verify run --mode batch`: lines of files into a count and a sum for each key.
+"""The topology of `heron verify run --mode batch`: it reads lines and writes a count and a sum for each key.
 
 In a batch, the bolts are slow until the verification ends the slow phase, so that faults occur in the middle of each
 stage. Each process records how many tuples its bolts have seen.
@@ -36,7 +36,7 @@ FIELDS = ["key", "count", "sum"]
 
 
 class Paced(Bolt):
-    """A bolt that is slow while its file exists."""
+    """A bolt that is slow while a file with its name exists."""
 
     name: str
 
@@ -78,7 +78,7 @@ class Parse(Paced):
 
 
 class Count(Paced):
-    """Counts and sums by key; emits changes at each tick and at the end."""
+    """Counts tuples and sums checksums by key; emits changes at each tick and at the end."""
 
     outputs = FIELDS
     name = COUNT
@@ -105,7 +105,7 @@ class Count(Paced):
 
 
 def describe(run: dict[str, Any], made: TopologyBuilder) -> None:
-    """Lines, parse, count, store."""
+    """lines -> parse -> count -> store"""
     own = {OUT_KEY: run["records"], PAUSE_KEY: run["pause_s"]}
     files = {TextFileSpout.PATHS: run["logs"], TextFileSpout.FOLLOW: True}
     lines = made.add_spout("lines", TextFileSpout, 1, config=files)

@@ -1,6 +1,4 @@
-"""A verification of a batch run over files of seeded lines: judges its end, and then the stream that continues from its
-savepoint.
-"""
+"""Verifies a batch run over files of seeded lines, and then the stream that continues from the run's savepoint."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ class BatchWorld(World):
     checks: list[Check] = field(default_factory=list)
     _next: int = 0
     _has_half: bool = False
-    #: Number of arrivals at the last look, time since then, and longest time without new arrivals.
+    #: Number of arrivals, time of the last arrival, and longest time without an arrival.
     _arrived: int = 0
     _arrived_at: float = field(default_factory=time.monotonic)
     _stall_s: float = 0.0
@@ -128,7 +126,7 @@ class BatchWorld(World):
         self._tell_bad()
 
     def end_input(self) -> None:
-        """End the slow phase, and append lines that the batch must leave to the stream."""
+        """End the slow phase, and append lines that the batch must leave for the stream."""
         if not self.input.count:
             self.input = replace(self.input, count=self.lines)
             self._append(self.lines + LATER, half=True)
@@ -168,7 +166,7 @@ class BatchWorld(World):
         return self.run.record
 
     def stages(self) -> list[dict[str, Any]]:
-        """The stages as `heron progress` shows them."""
+        """The stages, as shown by `heron progress`."""
         found: list[dict[str, Any]] = json.loads(self.heron("progress", *self.address, "--json"))["stages"]
         return found
 
@@ -179,7 +177,7 @@ class BatchWorld(World):
             return self.arrived() > before or self.has_failed()
 
         before = self.arrived()
-        self.until(works, END_S, "work of the run")
+        self.until(works, END_S, "progress of the run")
         if self.has_failed():
             self.repeat()
             self.until_arrived(1)
@@ -212,14 +210,13 @@ class BatchWorld(World):
 
     # ---- checks -------------------------------------------------------------------------
     def _rows(self) -> Iterator[tuple[str, int, int]]:
-        """The published rows."""
         for path in sorted((self.out / "rows").glob("part-*")):
             for line in path.read_text(encoding="utf-8").splitlines():
                 row = json.loads(line)
                 yield row["key"], row["count"], row["sum"]
 
     def _newest(self) -> Totals:
-        """Return the last count and sum of each key; counts only grow."""
+        """Return the newest count and sum of each key; counts only grow."""
         newest = {key: (count, total) for key, count, total in sorted(self._rows())}
         found = [newest.get(key_text(number), (0, 0)) for number in range(self.input.keys)]
         counts, sums = np.array(found, dtype=np.int64).reshape(-1, 2).T
@@ -243,7 +240,7 @@ class BatchWorld(World):
         self.checks.append(Check(name, is_ok, text))
 
     def verdict(self, limits: Limits) -> Verdict:
-        """Return the verdict about the rows of batch and stream; lost and duplicate lines follow from counts by key."""
+        """Return the verdict on the rows of batch and stream; lost and duplicate lines are derived from the counts."""
         expected, found = expected_totals(self.input), self._newest()
         missing = expected.counts - found.counts
         verdict = Verdict(self.mode, self.input.expected, self.complete, memory=self.memory, keys=self.input.keys)
@@ -263,7 +260,6 @@ class BatchWorld(World):
 
 
 def _line(partition: Partition, seq: int) -> str:
-    """A line of the input."""
     number, _, key, _, crc = partition.whole(seq)
     return f"{number} {seq} {key} {crc}\n"
 

@@ -1,4 +1,4 @@
-"""Faults of a pipeline of work units: process ends at selected steps, stragglers, full disks, clocks, and outages.
+"""Faults of a pipeline of work units: processes that end at selected steps, stragglers, full disks, clocks, outages.
 
 The outages affect the ledger, the ledger's server, and the second of two sites (U22, U23, F28).
 """
@@ -40,7 +40,7 @@ JUMPS_S = (-3_600.0, 86_400.0, 0.0)
 
 
 def ends_at(point: str) -> Act:
-    """Return an act that kills (-9) the next process at a step, then stops and continues the following process."""
+    """Return an act that kills (-9) the next process at a step, then stops and continues the one after it."""
 
     @repeated
     def act(units: UnitWorld, number: int) -> None:
@@ -71,7 +71,7 @@ def _ends_at(world: UnitWorld, point: str, how: signal.Signals) -> None:
 
 @repeated
 def straggler(units: UnitWorld, number: int) -> None:
-    """Stop a worker with a unit: after its lease ends another attempt wins, and the late attempt does not count."""
+    """Stop a worker that has a unit: after its lease ends, another attempt wins and the late attempt does not count."""
     units.points.arm("record", signal.SIGSTOP)
     taken = units.at_point("record")
     fault = units.note(f"a worker is stopped with unit {taken.unit}")
@@ -90,7 +90,7 @@ def _taken_over(units: UnitWorld, taken: Taken, fault: Fault, timeout_s: float =
 
 
 def poison(units: UnitWorld, runs: int) -> None:
-    """Wait until lines that raise or kill their process are bad ranges in the ledger."""
+    """Wait until the lines at which user code raises or ends its process are bad ranges in the ledger."""
 
     def has_bad_ranges(count: int) -> bool:
         return int(units.figures()["bad_ranges"]) >= count
@@ -122,7 +122,7 @@ def lose_the_ledger(units: UnitWorld, number: int) -> None:
 
 @repeated
 def another_ledger(units: UnitWorld, number: int) -> None:
-    """Submit the same program with another ledger, as from another home: the submit or the keepers must refuse it."""
+    """Submit the same program with another ledger, as another home would: submit and keepers must refuse the ledger."""
     cluster = units.topology.cluster
     spec = json.loads((units.out / "spec").read_text(encoding="utf-8"))
     ledger, out = units.ledger_file.with_name(f"other-{number}.db"), units.out / f"other-{number}"
@@ -147,7 +147,7 @@ def another_ledger(units: UnitWorld, number: int) -> None:
 
 
 def bounded_runs(units: UnitWorld, runs: int) -> None:
-    """Check that each run ends with all its sealed bytes published while the logs grow."""
+    """Check that, while the logs grow, each run publishes all of its sealed bytes before it ends."""
     finished = partial(units.is_in, control_pb2.LIFE_FINISHED)
     for number in range(runs + 1):
         units.until(finished, 2 * BACK_S, "the end of a bounded run")
@@ -209,7 +209,7 @@ def server_away(units: UnitWorld, number: int) -> None:
 
 def _until_rows(units: UnitWorld, fault: Fault) -> None:
     arrived = units.arrived()
-    units.until(lambda: units.arrived() > arrived, BACK_S, "rows after the return of the ledger")
+    units.until(lambda: units.arrived() > arrived, BACK_S, "rows after the ledger is available again")
     fault.back_s = time.monotonic() - fault.at
 
 
@@ -276,7 +276,7 @@ def _stopped_with_a_unit(units: UnitWorld) -> Taken:
 
 
 def _tree(units: UnitWorld) -> list[psutil.Process]:
-    """All processes of the second site, the guardian of its scheduler first."""
+    """All processes of the second site, beginning with its scheduler's guardian."""
     assert units.second is not None
     guardian = units.second.guardian()
     return [guardian, *guardian.children(recursive=True)]

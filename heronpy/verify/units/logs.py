@@ -1,7 +1,7 @@
-"""Seeded logs that grow, are rotated, truncated and copied, and the judge of their table, which gets the seed.
+"""Seeded logs that grow and are rotated, truncated and copied, and a judge that checks the table made from them.
 
-Each line is unique and follows from seed, log and number, so the judge needs no list of the lines. It knows the number
-of lines of each log, and reads only table, lineage and the records of bad ranges. Every act leaves the files as a real
+Each line is unique and follows from seed, log and number. So the judge needs only the seed and the number of lines of
+each log, and reads only the table, the lineage and the records of bad ranges. Every act leaves the files as a real
 writer or logrotate would between two system calls.
 """
 
@@ -31,9 +31,9 @@ TICK_S = 0.02
 
 
 def line_of(seed: int, log: str, number: int, poison: int = 0) -> str:
-    """The line of this number, counted from 0, with 20 to 90 characters and without its end.
+    """Return line `number` (from 0) of a log: 20 to 90 characters, without a line end.
 
-    `poison`: about one in this number of lines is bad, and some of the bad lines are deadly; 0: no line.
+    `poison`: about one line in `poison` is bad, and some of the bad lines are deadly; 0 means that no line is bad.
     """
     code = blake2b(f"{seed} {log} {number}".encode(), digest_size=36).hexdigest()
     line = f"{log} {number} {code[: int(code[:2], 16) % 72]}."
@@ -65,12 +65,12 @@ class Written:
                 yield line_of(self.seed, log, number, self.poison)
 
     def thrown_lines(self) -> set[str]:
-        """Lines that may be missing in the table."""
+        """Lines that may be missing from the table."""
         return {line_of(self.seed, log, n, self.poison) for log, first, last in self.thrown for n in range(first, last)}
 
 
 class RotatedLogs:
-    """Some logs in a folder, and the operations on them."""
+    """Logs in one folder that can be appended to, rotated, truncated and copied."""
 
     def __init__(self, folder: Path, seed: int, logs: Iterable[str], poison: int = 0, banner: str = "") -> None:
         """`banner`: complete lines at the beginning of each new file, which do not belong to the logs."""
@@ -122,7 +122,7 @@ class RotatedLogs:
         self._move(self.folder / log, self.folder / f"{log}.1")
 
     def copytruncate(self, log: str) -> None:
-        """Copy and truncate, as for writers that never open their file again."""
+        """Copy the log and truncate it, as logrotate does for writers that never reopen their file."""
         live = self.folder / log
         if live.exists():
             self._shift(log)
@@ -214,7 +214,7 @@ class Writer(threading.Thread):
             self._logs.finish(log)
 
     def stop(self) -> Written:
-        """Stop writing; the written lines are final then. Raises OSError if writing failed."""
+        """Stop writing; return the written lines. Raises OSError if writing failed."""
         self._stopped.set()
         self.join()
         if self._error is not None:
@@ -252,7 +252,7 @@ class TableVerdict:
 
 
 def judge(table: Path, written: Written) -> TableVerdict:
-    """The verdict on a complete table."""
+    """Return the verdict on a complete table."""
     verdict = TableVerdict()
     rows: Counter[str] = Counter()
     lineages: list[Lineage] = []
@@ -302,7 +302,7 @@ def _count_lines(verdict: TableVerdict, rows: Counter[str], bad: Iterable[str], 
 def wrong_lineage(lineage: Lineage, rows: list[str]) -> str:
     """Return why the rows of a unit do not match the digests of its ranges; "" if they match."""
     if lineage.rows != len(rows):
-        return f"it has {len(rows):,} rows, but {lineage.rows:,} in its lineage"
+        return f"it has {len(rows):,} rows, but its lineage has {lineage.rows:,}"
     at = 0
     for chunk in lineage.chunks:
         digest = sha256()
@@ -331,7 +331,7 @@ def overlaps(lineages: Iterable[Lineage]) -> list[str]:
 
 
 def _bad_texts(table: Path) -> Iterable[str]:
-    """The lines of the records of bad ranges."""
+    """Yield the lines in the records of bad ranges."""
     for path in sorted((table / "_units" / "bad").glob("*.json")):
         text = json.loads(path.read_text(encoding="utf-8"))["text"]
         if text is not None:

@@ -1,4 +1,4 @@
-"""The run's own PostgreSQL server for its ledger: a socket in a private folder, no port."""
+"""A PostgreSQL server for the ledger of one run; it listens only on a socket in a private folder."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PostgresServer:
         return f"postgresql:///{database}?host={self.folder}&user={user}"
 
     def make_database(self, name: str) -> None:
-        """Make an empty database of the user `ledger`."""
+        """Create an empty database that belongs to the user `ledger`."""
         self.run("createdb", "-h", str(self.folder), "-U", ADMIN, "-O", "ledger", name)
 
     def start(self) -> None:
@@ -85,7 +85,7 @@ class PostgresServer:
             time.sleep(POLL_S)
 
     def stop(self) -> None:
-        """Stop the server immediately, like a crash."""
+        """Stop the server immediately, as in a crash."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(START_S)
@@ -108,7 +108,7 @@ class PostgresServer:
         return subprocess.run(command, check=False).returncode == 0
 
     def run(self, program: str, *arguments: str) -> None:
-        """Run a program of PostgreSQL as the server's user."""
+        """Run a PostgreSQL program as the server's user."""
         command = [f"{_programs()}/{program}", *arguments]
         done = subprocess.run(command, capture_output=True, cwd="/", preexec_fn=self._become, check=False)
         if done.returncode:

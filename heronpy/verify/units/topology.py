@@ -1,8 +1,8 @@
-"""The topology of `heron verify run` for work units: lines of rotating logs into a table.
+"""The topology of `heron verify run` for work units, which writes the lines of rotating logs to a table.
 
 Its workers and keepers are the product's own, with stages that have points: steps at which a verification can end or
-stop a process. A verification arms a point by a file with the name of a signal. The first process at the point takes
-the file and sends itself the signal. The processes also see the clock that the verification sets.
+stop a process. A verification arms a point with a file that contains the name of a signal. The first process at the
+point takes the file and sends itself the signal. The processes also see the clock that the verification sets.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Points:
         (self.folder / point).unlink(missing_ok=True)
 
     def taken(self, point: str) -> Taken | None:
-        """The process that has reached the point of a fault since the last call."""
+        """The process that has taken this point since the last call; None if there is none."""
         for path in self.folder.glob(f"{point}-*"):
             pid, unit, attempt = map(int, path.name.split("-")[1:])
             path.unlink()
@@ -77,7 +77,7 @@ class Points:
         return None
 
     def reach(self, point: str, unit: int, attempt: int) -> None:
-        """Report that the calling process is at the point, with an attempt at a unit."""
+        """If the point is armed, take it with this attempt at a unit, and send the signal to the calling process."""
         taken = self.folder / f"{point}-{os.getpid()}-{unit}-{attempt}"
         with suppress(FileNotFoundError):
             os.rename(self.folder / point, taken)
@@ -123,7 +123,7 @@ class PointedKeeper(LogKeeper):
 
 
 class Lines:
-    """A unit's rows are its lines; poison raises or kills. `whole`: all lines are read before the first row."""
+    """Makes a row of each line; poison raises or kills. `whole`: all lines are read before the first row."""
 
     def __init__(self, folder: str, whole: bool = False) -> None:
         self._points = Points(folder)

@@ -108,7 +108,7 @@ class UnitWorld(World):
         return sorted(found, key=lambda path: path.stat().st_mtime)
 
     def arrived(self) -> int:
-        """Rows in the table so far."""
+        """Number of rows in the table so far."""
         folders = self.published()
         for folder in folders:
             if folder.name not in self._rows:
@@ -121,7 +121,7 @@ class UnitWorld(World):
             self.written = self.writer.stop()
 
     def at_point(self, point: str, points: Points | None = None) -> Taken:
-        """Wait for a process at the armed point."""
+        """Wait until a process reaches the armed point."""
         armed = points or self.points
         try:
             return self.until(lambda: armed.taken(point), POINT_S, f"a process at the point '{point}'")
@@ -129,7 +129,7 @@ class UnitWorld(World):
             armed.disarm(point)
 
     def proceed(self, pid: int) -> None:
-        """Send SIGCONT, unless its executor has ended the process, so that another process may have its pid."""
+        """Send SIGCONT to a stopped process of this run; if the process has ended, another process may have its pid."""
         with suppress(psutil.Error):
             process = psutil.Process(pid)
             home = process.environ().get("HERON_HOME")
@@ -137,7 +137,7 @@ class UnitWorld(World):
                 process.resume()
 
     def attempt_of(self, unit: int, timeout_s: float = 2 * BACK_S) -> int:
-        """Wait until a unit of the first generation is in the table; return the number of its attempt."""
+        """Wait until a unit of the first generation is in the table; return the number of the attempt that won."""
         folder = self.table / folder_name(1, unit)
         self.until(folder.exists, timeout_s, f"unit {unit} in the table")
         return record_of(folder).attempt
@@ -148,9 +148,9 @@ class UnitWorld(World):
         return found
 
     def settled(self) -> None:
-        """Wait until no bytes wait and no unit is in progress. Raises LabError when a unit has failed permanently.
+        """Wait until no bytes are waiting and no unit is in progress. Raises LabError if a unit has failed permanently.
 
-        The condition also holds for a moment before keepers have seen the last lines, so wait a while.
+        The condition also holds briefly before keepers see the last lines; these are waited for, but at most LOOK_S.
         """
 
         def is_settled() -> bool:
@@ -175,7 +175,7 @@ class UnitWorld(World):
         return []
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The verdict of the judge in the terms of other verifications, where a key is a unit."""
+        """The judge's verdict in the terms of other verifications; a unit counts as a key."""
         self.end_input()
         assert self.written is not None
         found = judge(self.table, self.written)
@@ -197,7 +197,7 @@ def _checks(found: TableVerdict, differences: list[str], complete: bool) -> list
         return f"{len(lines):,} {what}" + (f", such as {lines[0]}" if lines else "")
 
     strange = found.foreign + found.innocent
-    absent = "lines lost" if complete else "lines had not arrived when the run was given up"
+    absent = "lines lost" if complete else "lines had not arrived when the run was abandoned"
     return [
         Check("input", not strange, named("rows of unknown lines, or bad ranges of good lines", strange)),
         Check("loss", not found.missing, f"{named(absent, found.missing)}, of {found.expected:,}"),
