@@ -295,8 +295,8 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
                 history=history(busy=0.5, tasks=4, executed=[4000.0] * 50 + [2000.0] * 10)),
         Verdict.BAD_UPDATE,
-        "count processes 50 % less per busy second since the update 10m00s ago (update done): 1,000/s per task,"
-        " before 2,000/s",
+        "count processes 50 % less per busy second since the update 10m00s ago (update done): 1,000/s per task instead of"
+        " 2,000/s",
     ),
     "stopped": (
         signals(*EVEN, still_s={"words": 45.0}, held_now=1.0, held=0.1, culprits=["count-2"]), Verdict.STOPPED,
@@ -307,7 +307,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
                 history={**history(busy=0.5, tasks=[2.0] * 50 + [4.0] * 10, executed=[2000.0] * 50 + [2000.0] * 10),
                          **history("", plan_version=[6.0] * 50 + [7.0] * 10)}),
         Verdict.BAD_UPDATE,
-        "count processes 50 % less per busy second since the update to physical plan 7 10m00s ago (update done): 1,000/s per task,",
+        "count processes 50 % less per busy second since the update to physical plan 7 10m00s ago (update done): 1,000/s per task instead of",
     ),
     "slow host": (
         signals(*(bolt(n, 0.99, 100, host="h1") for n in (2, 3)), *(bolt(n, 0.4, 900, host="h2") for n in (4, 5)), **HELD),
