@@ -51,7 +51,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
-    """Limit this process and its future children; returns the reason if that fails, else ""."""
+    """Limit the resources of this process and its future children; returns the reason if that fails, else ""."""
     from heronpy.procs import container_group  # only for topologies that request resources
 
     container, cpu, ram_bytes = arguments.container, arguments.cpu, arguments.ram_bytes

@@ -1,10 +1,10 @@
-"""The life cycle of a container's submission on its host: stand by, act in an epoch, stop, end. Pure.
+"""The life cycle of a submission on its host: it stands by, acts in an epoch, stops and ends. Pure.
 
 Invariants:
 - The executor is started only in an epoch that the scheduler has given, and never in an epoch in which it has stopped.
-- The executor runs at most for the time of the lease plus the grace of its stop.
+- The executor runs no longer than the lease plus the grace for stopping.
 - A container that was asked to end never starts its executor again.
-- At most one request for the lease is in flight.
+- At most one lease request is in flight.
 - `End` is the last effect.
 """
 
@@ -29,14 +29,14 @@ BACK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a submission replaced another one, according to the endpoint."""
+    """Why a submission has replaced another submission, as reported by the endpoint."""
 
     reason: str
     text: str
 
 
 class Word(Enum):
-    """The answer of the endpoint to a request for the lease."""
+    """The endpoint's answer to a lease request."""
 
     NONE = "none"
     GRANTED = "granted"
@@ -75,19 +75,19 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLate:
-    """The lease request with this number got no answer in time, or a temporary refusal."""
+    """The lease request with this number was not answered in time, or was temporarily refused."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkBack:
-    """The connection to the endpoint is open again after a loss; earlier requests may never be answered."""
+    """The connection to the endpoint has been reopened after a loss; earlier requests may never be answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered:
-    """The state manager's answer whether a scheduler exists; `has_scheduler` is None without an answer."""
+    """The state manager's answer whether a scheduler exists; `has_scheduler` is None if it did not answer."""
 
     number: int
     has_scheduler: bool | None
@@ -107,7 +107,7 @@ class ExecutorEnded:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal from the engine, which will end the container soon or, with `now`, asks the container to end itself."""
+    """A signal from the engine, which will end the container soon; if `now` is set, the container must end itself."""
 
     now: bool
     why: str
@@ -131,7 +131,7 @@ Event = (
 # ---- effects --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Ask the endpoint for the lease; the answer may take `wait_s`."""
+    """Send a lease request to the endpoint; the answer may take up to `wait_s`."""
 
     number: int
     epoch: int

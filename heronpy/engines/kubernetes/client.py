@@ -1,7 +1,7 @@
-"""The client of the API server, with the credentials of `kubectl`, deadlines, and the errors of the contract.
+"""A client of the API server with kubectl's credentials, deadlines, and the errors that the engine contract defines.
 
-Credentials and TLS are those of the PyPI package `kubernetes` (extra `kubernetes`), imported by the first call: a
-kubeconfig with its contexts, certificates, tokens and login commands, or in a pod its service account. Requests and
+The PyPI package `kubernetes` (extra `kubernetes`), imported by the first call, handles credentials and TLS. It reads a
+kubeconfig with its contexts, certificates, tokens and login commands, or inside a pod the service account. Requests and
 answers are plain JSON.
 """
 
@@ -32,7 +32,7 @@ APPLIED = "application/apply-patch+yaml"
 
 
 class Api:
-    """One context of a kubeconfig, or a pod's service account; safe to use from any thread."""
+    """Calls the API server as one context of a kubeconfig or as a pod's service account; safe to use from any thread."""
 
     def __init__(self, context: str = "", namespace: str = "", deadline_s: float = DEADLINE_S) -> None:
         self._context = context
@@ -100,7 +100,7 @@ class Api:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the pods: the given one, else that of the context or the pod, else `default`."""
+        """The namespace of the pods: the given one, else the one of the context or the pod, else `default`."""
         return self._open()[2]
 
     @property
@@ -128,7 +128,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> dict[str, Any]:
-        """The answer as JSON. EngineAwayError without an answer in time, and for temporary refusals."""
+        """The answer as JSON. Raises EngineAwayError if no answer arrives in time, or for a temporary refusal."""
         text = self.text(method, path, query, body, kind)
         try:
             found = json.loads(text)
@@ -222,7 +222,7 @@ _VERBS = {"GET": "read", "POST": "create", "DELETE": "delete", "PATCH": "patch"}
 
 
 def shut(opened: list[Any]) -> None:
-    """End an answer that another thread reads with `lines`."""
+    """End an answer that another thread is reading with `lines`."""
     for answer in opened:
         try:
             answer.shutdown()
@@ -231,7 +231,6 @@ def shut(opened: list[Any]) -> None:
 
 
 def _object(path: str) -> str:
-    """The path as `pods x in namespace y`, for errors."""
     before, _, after = path.partition("/namespaces/")
     namespace, _, rest = after.partition("/")
     if not rest:
