@@ -231,7 +231,7 @@ class Engine(Protocol):
         """
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
-        """While the context is open, call `changed` from another thread at intervals or when `list` may have changed."""
+        """While the context is open, call `changed` from another thread at intervals or when `list` may change."""
 
     def reach(self) -> tuple[str, ...]:
         """Addresses at which the cluster's hosts may be able to reach this host, best first."""

@@ -170,14 +170,14 @@ class StopExecutor:
 
 @dataclass(frozen=True, slots=True)
 class KillExecutor:
-    """Kill all processes of the executor; repeated until they are gone."""
+    """Kill all processes of the executor; this effect is repeated until they are gone."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the container. `status` is the wait status of an executor that ended by itself."""
+    """End the container. `status` is the executor's wait status if the executor ended without being asked."""
 
     ending: Ending
     why: str
@@ -198,10 +198,11 @@ class Phase(Enum):
 
 
 class ContainerState:
-    """`handle(event, now)` returns the effects, in order; `now` counts CLOCK_BOOTTIME seconds.
+    """The state of one submission. `handle(event, now)` returns the effects in order; `now` is CLOCK_BOOTTIME in
+    seconds.
 
     The executor is killed `stop_grace_s` after it was asked to end. The executor and all its processes end together;
-    `lives` is the number of runs in one epoch, above 1 only for a slot.
+    `lives` is the maximum number of runs in one epoch, which is above 1 only for a slot.
     """
 
     def __init__(
@@ -235,14 +236,14 @@ class ContainerState:
 
     @property
     def leave_unheard(self) -> str:
-        """Why the container has to leave, until the endpoint has received the report; else ""."""
+        """Why the container has to leave; "" if it need not leave, or after the endpoint has received the report."""
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
-        """The last message of a container that its engine ends, sent after all its processes have ended.
+        """The last message of a container that is being ended by its engine, sent after all its processes have ended.
 
-        After this message, no successor waits for the lease to expire. None if the container has never acted, or ends
-        for a reason that its engine reports.
+        After this message, no successor waits for the lease to expire. Returns None if the container has never acted,
+        or ends for a reason that its engine reports.
         """
         if self.phase is not Phase.ENDED or not self._leave_why or not self._lease.stopped:
             return None
@@ -344,7 +345,6 @@ class ContainerState:
         return [StopExecutor(why)] if grace else []
 
     def _in_time(self, now: float) -> list[Effect]:
-        """The effects that are due at this time."""
         effects: list[Effect] = []
         if self.phase is Phase.ENDED:
             return effects

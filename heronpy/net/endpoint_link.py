@@ -1,7 +1,7 @@
-"""One session with the control endpoint: its connection, and the thread with the socket. `endpoint_calls` decides.
+"""One session with the control endpoint: its connection, and the thread that uses the socket. `endpoint_calls` decides.
 
-Any thread may `call`. Invariants: no call waits longer than `patience`, which is short in the thread of an event loop.
-Losing the connection does not end the session: only the endpoint ends it.
+Any thread may use `call`. Invariants: no call waits longer than `patience`, which is short in the thread of an event
+loop. Losing the connection does not end the session: only the endpoint ends it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class FullError(StateAwayError):
 
 
 class EndpointLink:
-    """A session that is kept open until `close`. StateAwayError when the endpoint does not answer within
-    `PATIENCE_S`.
-    """
+    """A session that stays open until `close`. Raises StateAwayError if the endpoint takes longer than `PATIENCE_S`."""
 
     def __init__(
         self,
@@ -89,16 +87,15 @@ class EndpointLink:
     # ---- for callers, from any thread ---------------------------------------------------------
     @property
     def address(self) -> str:
-        """The endpoint's address in use."""
         return self._token.addresses[max(self._address, 0) % len(self._token.addresses)]
 
     @property
     def opened(self) -> int:
-        """The number of session openings. Watches and ephemerals from before the last opening may be lost."""
+        """How often the session was opened. Watches and ephemerals from before the last opening may be lost."""
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
-        """Send a request and wait for the answer; StateAwayError without an answer."""
+        """Send a request and wait for the answer; raises StateAwayError if there is none."""
         if len(self._calls.under_way) >= CALLS_MAX:
             raise FullError(f"{CALLS_MAX} calls already wait for the scheduler's control endpoint at {self.address}")
         patience_s = self.patience()
@@ -123,7 +120,7 @@ class EndpointLink:
         return call
 
     def patience(self) -> float:
-        """The maximum duration of a call from this thread, in seconds."""
+        """How long a call from this thread may wait for its answer, in seconds."""
         if asyncio._get_running_loop() is None:
             return PATIENCE_S
         return PATIENCE_OF_LOOP_S if self._connected and self._calls.is_open else PATIENCE_OF_LOOP_AWAY_S
@@ -205,7 +202,7 @@ class EndpointLink:
             sock.close(linger=0)
 
     def _look_at(self, monitor: zmq.Socket[Any]) -> None:
-        """Handle events of the connection: connected, or disconnected."""
+        """Handle the events of the connection: connected and disconnected."""
         while monitor.poll(0):
             connected = event_of(monitor.recv_multipart())[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if connected:
@@ -217,7 +214,7 @@ class EndpointLink:
             self._connected = connected
 
     def _send_due(self, sock: zmq.Socket[bytes], now: float) -> float:
-        """Send all due requests; returns the seconds until the next one is due."""
+        """Send all due requests; returns the number of seconds until the next request is due."""
         if not self._connected:
             return 1.0
         with self._mutex:

@@ -1,8 +1,9 @@
-"""Carries out the decisions of placement: the ledger first, then commands to the engine and answers at the endpoint.
+"""Carries out the decisions of placement: first writes the ledger, then sends commands to the engine and answers.
 
-No effect after a `Persist` happens before the ledger is written. The permit is proved before each command. A scheduler
-that has lost its permit carries out no further effects. While the state manager is away, the newest command of a kind
-for a container replaces the older ones, and the newest ledger replaces older ledgers, so the queue is bounded.
+No effect that follows a `Persist` is carried out before the ledger has been written. The permit is proved before each
+command. A scheduler that has lost its permit carries out no further effects. While the state manager is away, the
+newest command of each kind for a container replaces older ones, and the newest ledger replaces older ledgers, so the
+queue is bounded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The scheduler of a pool: it keeps slots running as containers on an engine, with containers of topologies in them.
+"""The scheduler of a pool: it keeps slots, which run the containers of topologies, running as containers on an engine.
 
 Placement manages the slots, and `heronpy.pools.keeping` assigns shards to slots. This module connects both with the
 state manager and the clients of the pool's topologies. Invariants: a map is written only over the version that this
-scheduler last read or wrote, so two schedulers never act on one pool; a topology is removed only when no slot runs any
-part of it.
+scheduler last read or wrote, so two schedulers never act on the same pool; a topology is removed only when no slot runs
+any of its containers.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class PoolScheduler(EngineScheduler):
                     await self._turn.wait()
 
     async def _take(self) -> None:
-        """Read the records of a predecessor, and write a map, so that later writes of the predecessor are refused."""
+        """Read the predecessor's records and write a map, so that later writes by the predecessor are refused."""
         name = self._launch.topology
         pool = await asyncio.to_thread(read_pool, self._state, name)
         if pool is None:
@@ -202,7 +202,7 @@ class PoolScheduler(EngineScheduler):
         await self._resize(pool)
 
     def _is_opening(self, topology_id: str, pool: Pool) -> bool:
-        """Whether the topology is in the pool, but not yet read by this scheduler, which has just taken over."""
+        """Whether the topology is in the pool, but this scheduler, which has just taken over, has not read it yet."""
         member = self._members.get(topology_id)
         is_unknown = member is None or (member.spec() is None and not member.is_killed)
         return is_unknown and topology_id in pool.members.values()

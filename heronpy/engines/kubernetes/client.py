@@ -32,7 +32,7 @@ APPLIED = "application/apply-patch+yaml"
 
 
 class Api:
-    """Calls the API server as one context of a kubeconfig or as a pod's service account; safe to use from any thread."""
+    """Calls the API server as a context of a kubeconfig or as a pod's service account; safe to use from any thread."""
 
     def __init__(self, context: str = "", namespace: str = "", deadline_s: float = DEADLINE_S) -> None:
         self._context = context

@@ -60,7 +60,7 @@ KEPT_S: Final = 3600.0
 
 
 class LocalEngine:
-    """The processes of one topology. Each container runs `command`, which reads the join token from its standard input."""
+    """The processes of one topology. Each container runs `command` with the join token as standard input."""
 
     traits = Traits(avoids_hosts=False)
 

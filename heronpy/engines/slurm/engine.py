@@ -139,7 +139,7 @@ class Commands:
 
 
 class SlurmEngine:
-    """The jobs of one topology. Each container runs `command`, which reads the join token from its standard input.
+    """The jobs of one topology. Each container runs `command` with the join token as standard input.
 
     A cancelled job always gets the cluster's KillWait as its grace; `grace_s` is ignored.
     """
@@ -352,7 +352,7 @@ class SlurmEngine:
         ]
 
     def _counts_disk(self) -> bool:
-        """Whether a job may request disk space. Without TmpDisk in its configuration, Slurm refuses every such request."""
+        """Whether a job may request disk space. Slurm refuses such a request if its configuration lacks TmpDisk."""
         if self._disk is None:
             self._disk = any(one.disk_mib for one in self._partitions())
         return self._disk

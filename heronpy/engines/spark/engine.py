@@ -51,7 +51,7 @@ _OPEN: Final = "the Spark driver"
 
 
 class SparkEngine:
-    """The jobs of one topology. Each container runs `command`, which reads the join token from its standard input."""
+    """The jobs of one topology. Each container runs `command` with the join token as standard input."""
 
     traits = Traits(avoids_hosts=False, tells_to_end=False, outlives_scheduler=False)
 
