@@ -91,7 +91,7 @@ class SessionCredential:
 
     @classmethod
     def load(cls, folder: Path) -> SessionCredential:
-        """Read the file of `save`; raises ConfigError, without the content, if it is missing, damaged or not private."""
+        """Read the file of `save`; raises ConfigError, without the content, if missing, damaged or not private."""
         path = folder / CREDENTIAL_FILE
         data = read_private(path, _FILE_MAX_BYTES)
         try:

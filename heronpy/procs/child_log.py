@@ -153,7 +153,7 @@ def last_line_in(path: str | os.PathLike[str]) -> str:
 
 
 def last_line_of(tail: bytes, routine: bool = True) -> str:
-    """The last non-empty line without time, level and process; skips routine records of the runtime unless `routine`."""
+    """The last non-empty line without time, level and process; skips the runtime's routine records unless `routine`."""
     for line in reversed(tail.decode(errors="replace").splitlines()):
         record = parse_line(line)
         if record is not None and record.logger == DIVIDER_LOGGER:

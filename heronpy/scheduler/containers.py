@@ -28,9 +28,7 @@ def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
 
 
 def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> tuple[ContainerSpec, ...]:
-    """The containers to request from an engine. Containers with a leading or standby topology master avoid each other's
-    hosts.
-    """
+    """The containers to request from an engine. Container 0 and those with a standby avoid each other's hosts."""
     numbers = sorted(requests)
     apart = with_standby(numbers, standbys)
     return tuple(

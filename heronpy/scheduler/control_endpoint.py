@@ -74,7 +74,7 @@ class Handlers(Protocol):
         """The container's last activated submission; 0 if there is none."""
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has reported that all its processes have ended; later messages were already in transit."""
+        """Whether a submission has reported that all its processes have ended; later messages were in transit."""
 
 
 class StateHandler(Protocol):
@@ -223,9 +223,7 @@ class ControlEndpoint:
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
 
     def _check_acts(self, who: Who) -> None:
-        """Raise an error unless the submission is the container's last activated one, because only it may access the
-        state.
-        """
+        """Raise an error unless the submission is the last activated one, because only it may access the state."""
         self._check_not_replaced(who)
         container, submission = who
         if submission > self._handlers.holder_of(container):

@@ -4,7 +4,7 @@ The permit is the ephemeral node with the scheduler's location. The ledger is an
 version that this scheduler last read or wrote. A scheduler that takes the permit immediately writes the ledger, so that
 later writes by its predecessor are refused. All calls block, so call them in a thread.
 
-Times in the ledger are wall times, because the scheduler's own clock starts again when its host boots.
+Times in the ledger are wall times, because the scheduler's monotonic clock restarts when its host boots.
 """
 
 from __future__ import annotations
@@ -167,9 +167,9 @@ class LedgerStore:
         return tuple(Avoided(one.host, one.until - ahead_s, one.why, one.by, one.draining) for one in kept.hosts)
 
     def _recognise(self, path: str) -> None:
-        """After a version conflict, accept a version that this scheduler wrote itself, but without getting the answer.
+        """After a version conflict, accept a version that this scheduler itself wrote without receiving the answer.
 
-        FencedError if another scheduler wrote it.
+        Raises FencedError if another scheduler wrote it.
         """
         found = self._state.get(path)
         kept = _parse(found[0]) if found is not None else None

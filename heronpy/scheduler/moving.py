@@ -84,8 +84,8 @@ class Moves:
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
-        """When `known` is true, replace a container with one of another size, which stands by before the old container
-        ends.
+        """When `known` is true, replace a container with one of another size; the old one ends after the new one has
+        started.
         """
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "the scheduler has not seen the new size"
@@ -99,7 +99,7 @@ class Moves:
     async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
         """Avoid a host and move its containers away, one after another; returns the numbers of the moved containers.
 
-        Two requests for the same host share one drain, with the longer of the two time limits.
+        Two requests for the same host share one drain, with the longer time limit.
         """
         until = time.monotonic() + (wait_s or self._limit_s)
         running = self._drains.get(host)
@@ -115,7 +115,7 @@ class Moves:
         return running
 
     def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
-        """Continue drains (a map from host to user) once `listed` returns that the hosts of all containers are known."""
+        """Continue drains (map from host to user) once `listed` returns that the hosts of all containers are known."""
         for host, by in drains.items():
             log.info("the drain of host %s, which %s requested, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s
@@ -171,7 +171,7 @@ class Moves:
         raise DeadlineError(f"{what} within {spent_s:.0f} s: {why}; {rest}, or give a longer --timeout")
 
     async def _replace(self, number: int, host: str, by: str, until: Callable[[], float]) -> tuple[str, bool]:
-        """Replace a container; returns the reason if that fails (else ""), and whether the result became known in time."""
+        """Replace a container; returns the reason if that fails (else ""), and whether the result was known in time."""
         first = self._by_container()[number]
         before, held = first.epoch, first.submission
         self._handle(MoveAsked(number, host, by))

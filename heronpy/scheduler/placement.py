@@ -62,9 +62,7 @@ HOPELESS_S = 30.0
 
 
 class Placement(PlacementFacts):
-    """The placement of one topology's containers. `handle(event, now)` returns the effects; the first event is a
-    PlanChanged.
-    """
+    """Places one topology's containers. `handle(event, now)` returns the effects; the first event is a PlanChanged."""
 
     # ---- events -----------------------------------------------------------------------------
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -319,9 +317,7 @@ class Placement(PlacementFacts):
 
     # ---- consequences of the facts ------------------------------------------------------------
     def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
-        """The effects that the facts about one container require; `heard` is the submission that has just sent a
-        request.
-        """
+        """The effects that the facts about one container require; `heard` has just sent a request."""
         if not self._planned:
             return []
         effects = self._find_lost(container, now)

@@ -127,7 +127,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A container has been warned that its engine will end it, because of preemption, a time limit or a drained host."""
+    """A container was warned that its engine will end it because of preemption, a time limit or a drained host."""
 
     container: int
     submission: int
@@ -296,7 +296,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """A container has FAILED; the other containers keep running. `reason` is None if the engine refused the container."""
+    """A container has FAILED; the other containers keep running. `reason` is None if the engine refused it."""
 
     container: int
     reason: ExitReason | None

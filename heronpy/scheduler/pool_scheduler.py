@@ -211,7 +211,7 @@ class PoolScheduler(EngineScheduler):
         return {name: load for answer in self._answers.values() for name, load in answer.loads.items()}
 
     async def _publish(self, wanted: dict[str, Spec]) -> None:
-        """Write the changed buckets, then the map that refers to them."""
+        """Write the changed buckets, and then the map that refers to them."""
         assert self._map is not None
         ids = {id_ for id_ in self._published.keys() | wanted.keys() if self._published.get(id_) != wanted.get(id_)}
         if ids:

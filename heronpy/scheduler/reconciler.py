@@ -1,8 +1,8 @@
 """The scheduler for containers on an engine's hosts: the shell of `placement`.
 
 It lists containers, receives requests at its endpoint, decides, and carries out the decisions. The permit in the state
-manager ensures that one scheduler per topology acts. The engine, the state manager and the package are accessed in
-threads, so the endpoint always answers. A scheduler that ends leaves its containers running, and its successor adopts
+manager ensures that only one scheduler per topology acts. The engine, the state manager and the package are accessed in
+threads, so the endpoint always answers. When a scheduler ends, its containers keep running, and its successor adopts
 them.
 """
 
@@ -116,7 +116,7 @@ class EngineScheduler:
 
     # ---- life -------------------------------------------------------------------------------
     async def run(self) -> int:
-        """Keep the topology's containers running until they are killed, or this process is asked to end."""
+        """Keep the topology's containers running until they are killed or this process is asked to end."""
         loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         self._changed = asyncio.Event()
@@ -153,7 +153,7 @@ class EngineScheduler:
         return ()
 
     async def _watched(self, work: Awaitable[None]) -> None:
-        """Run a permanent task; if a bug ends the task, this process ends too, and the guardian starts a new one."""
+        """Run a permanent task; if a bug ends the task, this process also ends, and the guardian restarts it."""
         try:
             await work
         except asyncio.CancelledError:
@@ -173,7 +173,7 @@ class EngineScheduler:
         await self._open_with(self._setup)
 
     def _rules(self) -> ContainerRules | PoolRules:
-        """The rights of containers on the state."""
+        """The access rights of containers to the state."""
         return ContainerRules(self._launch.topology)
 
     async def _open_with(self, setup: Setup) -> None:
@@ -260,7 +260,7 @@ class EngineScheduler:
         )  # fmt: skip
 
     def end(self) -> None:
-        """End the scheduler as a signal does."""
+        """End the scheduler in the same way as a signal does."""
         stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
         fate = "keep running" if stays else "end with it"
         log.info("the scheduler was asked to end; the topology's containers %s", fate)
@@ -406,10 +406,10 @@ class EngineScheduler:
         return self._placement
 
     async def _answer_kill(self, asked: control_pb2.KillTopology, linger_s: float) -> Message:
-        """End all containers and remove the topology; if containers remain after `wait_s`, report them and continue.
+        """End all containers and remove the topology. If containers remain after `wait_s`, report them and continue.
 
-        The name stays taken until a request finds no remaining containers, because only its sender learns that the name
-        is free.
+        The name stays taken until a request finds no remaining containers, because only the sender of this request is
+        told that the name is free.
         """
         placement = self._acting()
         if not placement.is_killed:
@@ -430,7 +430,7 @@ class EngineScheduler:
         return control_pb2.Ok(text=f"killed topology {self._launch.topology}")
 
     async def _remove(self) -> None:
-        """Remove state, keys and files of a topology without containers."""
+        """Remove the state, keys and files of a topology that has no containers left."""
         launch = self._launch
         self._removing = True
         self._plan_watch.close()
