@@ -50,7 +50,9 @@ class LeaseTimes(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.renew_s <= 0 or self.stop_grace_s < 0:
-            raise ConfigError(f"renew_s is {self.renew_s:g} and stop_grace_s {self.stop_grace_s:g}; use positive times")
+            raise ConfigError(
+                f"renew_s is {self.renew_s:g} and stop_grace_s is {self.stop_grace_s:g}; use positive times"
+            )
         if self.fence_s <= 2 * self.renew_s:
             raise ConfigError(
                 f"fence_s is {self.fence_s:g}, which is too short for one lost renewal; it must be more than twice"

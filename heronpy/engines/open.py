@@ -231,7 +231,7 @@ def _spark_profile(variables: Mapping[str, str]) -> Profile:
         master = ""
     if not master:
         return Profile(unknown=f"no spark.master in {file}; {_MASTER_FIX}")
-    return Profile({"spark_engine": {"master": master}}, {"spark_engine": [f"spark.master of {file}"]})
+    return Profile({"spark_engine": {"master": master}}, {"spark_engine": [f"from spark.master in {file}"]})
 
 
 def master_of(defaults: str) -> str:
@@ -247,7 +247,7 @@ def _kubernetes_profile() -> Profile:
     python: dict[str, SettingValue] = {"python": IMAGE_PYTHON}
     # Users of Kubernetes look at kubectl logs first; the kubelet rotates them.
     echo: dict[str, SettingValue] = {"echo": True}
-    notes = {"engine": [f"{IMAGE_PYTHON} is the Python of Docker's official images python:*"]}
+    notes = {"engine": [f"{IMAGE_PYTHON} is the path of Python in Docker's official images python:*"]}
     try:
         api = Api()
         place: dict[str, SettingValue] = {"namespace": api.namespace}

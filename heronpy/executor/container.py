@@ -321,7 +321,9 @@ class Container:
         assert launch is not None and folder is not None
         if life:
             log.warning(
-                "the slot has ended and is restarted (%d of at most %d times in its epoch)", life, SLOT_LIVES - 1
+                "the slot has ended and is being restarted (restart %d of at most %d in its epoch)",
+                life,
+                SLOT_LIVES - 1,
             )
         file = str(folder.path / arriving.LAUNCH)
         module = SLOT_MODULE if launch.submitted.program == SLOT else self._module
@@ -484,4 +486,4 @@ def _fencing_of(name: str) -> Fencing:
     try:
         return Fencing(name)
     except ValueError:
-        raise ConfigError(f"the scheduler asks for fencing {name!r}, which this release does not know") from None
+        raise ConfigError(f"the scheduler asks for fencing {name!r}, which this release does not support") from None

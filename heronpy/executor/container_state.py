@@ -158,7 +158,7 @@ class StartExecutor:
     epoch: int
     after: Cause | None = None
     life: int = 0
-    """Number of earlier ends in this epoch."""
+    """How often the executor has already ended in this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ class ContainerState:
             return effects
         if self._lease.is_over(now):
             if self.phase is Phase.ACTING:
-                effects += self._stop(f"its lease was not granted for {self._times.fence_s:g} s", now)
+                effects += self._stop(f"its lease has not been granted in the last {self._times.fence_s:g} s", now)
             elif self.phase in (Phase.PREPARING, Phase.STANDBY):
                 self._lease.stop()  # no process has run yet
         if self.phase is Phase.ACTING and now >= self._silent_at:

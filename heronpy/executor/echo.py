@@ -77,7 +77,7 @@ class Echo:
                 untold, self._untold = (self._untold, 0) if not self._waiting and not self._full else (0, self._untold)
             if not self._write(text):
                 return
-            if untold and not self._say(f"{untold} lines were left out: this output is read too slowly"):
+            if untold and not self._say(f"{untold} lines were left out, because this output is read too slowly"):
                 return
 
     def _say(self, text: str) -> bool:

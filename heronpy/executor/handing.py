@@ -47,7 +47,7 @@ class TopologyHanding:
         except (HeronError, OSError) as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
-                log.warning("cannot deliver the topology to the tasks; trying again: %s", error)
+                log.warning("cannot deliver the topology to the tasks (%s); trying again", error)
             self._timer = self._loop.call_later(AGAIN_S, self.start)
 
     def close(self) -> None:
@@ -61,7 +61,9 @@ def tasks_that_ran(state: StateManager, launch: LaunchSpec) -> frozenset[int]:
         found = state.get(paths.totals(launch.topology))
         ledger = control_pb2.TotalsLedger.FromString(found[0] if found is not None else b"")
     except (HeronError, DecodeError) as error:
-        log.warning("cannot tell which tasks have run before, so a task that cannot start fails immediately: %s", error)
+        log.warning(
+            "cannot determine which tasks have run before (%s), so a task that cannot start fails immediately", error
+        )
         return frozenset()
     if ledger.topology_id != launch.topology_id:
         return frozenset()

@@ -115,7 +115,7 @@ class SchedulerLink:
                 try:
                     welcome = await self._connected().call(hello_at(self.address), min(CALL_S, left_s))
                     if not isinstance(welcome, endpoint_pb2.Welcome):
-                        raise DeadlineError(f"{self.address} did not answer a hello")
+                        raise DeadlineError(f"{self.address} did not answer the hello")
                 except (FencedRpcError, InvalidRpcError):
                     raise
                 except HeronError as error:
@@ -245,7 +245,7 @@ async def send_logs(
         try:
             data, is_cut = _end_of(path, kept_bytes)
         except OSError as error:
-            log.warning("the end of %s was not kept: %s", path.name, error.strerror)
+            log.warning("the last part of %s was not sent: %s", path.name, error.strerror)
             continue
         if path.stem in archived:
             data, is_cut = b"\n" + data.rstrip(b"\n").rpartition(b"\n")[2], True

@@ -173,7 +173,7 @@ class Slot:
                 pause_s = AGAIN_S
                 if str(error) != complaint:
                     complaint = str(error)
-                    log.warning("the map of the pool cannot be read, so the slot keeps its last map: %s", error)
+                    log.warning("the pool's map cannot be read (%s), so the slot keeps its last map", error)
             self._reconcile()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -294,7 +294,7 @@ class Slot:
                 await asyncio.to_thread(self._state.set, path, content)
                 self._answered = content
             except (HeronError, OSError) as error:
-                log.debug("cannot report to the keeper of the pool: %s", error)
+                log.debug("cannot report to the pool's keeper: %s", error)
                 self._say.set()
                 await asyncio.sleep(AGAIN_S)
 

@@ -56,7 +56,7 @@ class SlotDisk:
         except FileNotFoundError:
             return None
         except (OSError, ConfigError, DamagedStateError) as error:
-            log.warning("the kept state in %s cannot be read: %s", self._folder, error)
+            log.warning("the saved state in %s cannot be read: %s", self._folder, error)
             return None
 
     def keep(self, found: Map, buckets: Mapping[int, tuple[Spec, ...]]) -> None:

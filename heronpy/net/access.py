@@ -143,8 +143,8 @@ def bring(cluster: str, text: str) -> int:
         found = json.loads(text)
         if found["cluster"] != cluster:
             raise ConfigError(
-                f"this is the access to cluster {str(found['cluster'])[:80]!r}, not to {cluster!r}; use that cluster"
-                " name in the command"
+                f"this is the output for cluster {str(found['cluster'])[:80]!r}, not for {cluster!r}; use the same"
+                " cluster name on both hosts"
             )
         public, secret = (str(key).encode() for key in found["client"])
         origin = str(found["origin"])

@@ -97,7 +97,9 @@ class EndpointLink:
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
         """Send a request and wait for the answer; raises StateAwayError if there is none."""
         if len(self._calls.under_way) >= CALLS_MAX:
-            raise FullError(f"{CALLS_MAX} calls already wait for the scheduler's control endpoint at {self.address}")
+            raise FullError(
+                f"{CALLS_MAX} calls are already waiting for the scheduler's control endpoint at {self.address}"
+            )
         patience_s = self.patience()
         answer: Future[endpoint_pb2.StateAnswer] = Future()
         call = self.start(body, lambda result: _settle(answer, result))
@@ -210,7 +212,7 @@ class EndpointLink:
                     self._calls.ask_anew()
             elif self._connected:
                 self._tried_at = time.monotonic()
-                log.warning("lost the connection to the control endpoint at %s; connecting again", self.address)
+                log.warning("lost the connection to the control endpoint at %s; reconnecting", self.address)
             self._connected = connected
 
     def _send_due(self, sock: zmq.Socket[bytes], now: float) -> float:
@@ -251,11 +253,13 @@ class EndpointLink:
             log.warning("the session at the control endpoint at %s has ended; reopening it", self.address)
         if is_open and not was_open:
             if opened > 1:
-                log.info("the session at the control endpoint at %s is open again", self.address)
+                log.info("the session at the control endpoint at %s has been reopened", self.address)
                 self._on_session()
             self._first.set()
         if call is not None and refusal:
-            call.end(StateError(f"the scheduler's control endpoint at {self.address} refuses: {envelope.error}"))
+            call.end(
+                StateError(f"the scheduler's control endpoint at {self.address} refuses the call: {envelope.error}")
+            )
         elif call is not None:
             call.end(envelope.state_answer)
         elif refusal and refusal != control_pb2.REFUSAL_AGAIN and not is_open:

@@ -155,7 +155,7 @@ class EndpointStateManager:
             watch.cancel()
             raise
         except StateAwayError as error:
-            log.warning("changes of state node %r are reported later: %s", path, error)
+            log.warning("changes to state node %r will be reported late: %s", path, error)
             self._arm()
         except StateError:
             watch.cancel()

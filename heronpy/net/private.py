@@ -99,7 +99,7 @@ def read_mounted(folder: str | os.PathLike[str], name: str, max_bytes: int) -> b
         if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.getuid()) or found.st_mode & _NOT_MOUNTED:
             raise ConfigError(
                 f"{path} is a mounted secret of mode {stat.S_IMODE(found.st_mode):04o}; mount it so that only its owner"
-                " and its group can read it, such as with defaultMode 0440"
+                " and its group can read it, for example with defaultMode 0440"
             )
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:

@@ -80,7 +80,7 @@ class RelayClient(RpcClient):
         registered: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(
-            endpoint, peer=f"{peer}, by way of the control endpoint at {endpoint},", keys=keys, registered=registered
+            endpoint, peer=f"{peer}, through the control endpoint at {endpoint},", keys=keys, registered=registered
         )
         self._to = to
         self._calls = 0

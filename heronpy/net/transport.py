@@ -180,7 +180,9 @@ def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> st
     if endpoint.startswith(_IPC):
         path = endpoint[len(_IPC) :]
         if len(os.fsencode(path)) > PATH_MAX_BYTES:
-            raise RpcError(f"socket path {path} is longer than {PATH_MAX_BYTES} bytes; set TMPDIR to a shorter folder")
+            raise RpcError(
+                f"socket path {path} is longer than {PATH_MAX_BYTES} bytes; set TMPDIR to a folder with a shorter path"
+            )
         check_private(os.path.dirname(path))
         if os.path.lexists(path):
             os.unlink(path)

@@ -268,7 +268,7 @@ class ProcessHost:
             case ChildExited():
                 self._on_exit(event)
             case ServerGone():
-                log.error("the fork server died and all processes with it")
+                log.error("the fork server and all its processes died")
                 self._owner.on_server_gone()
 
     def _on_exit(self, event: ChildExited) -> None:

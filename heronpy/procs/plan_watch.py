@@ -97,7 +97,7 @@ class PlanWatch:
             found = self._source.get(self._path)
             plan = plan_pb2.PackingPlan.FromString(found[0]) if found else None
         except (HeronError, OSError, DecodeError) as error:
-            self._complain(f"cannot read the packing plan, so the last plan stays in force: {error}")
+            self._complain(f"cannot read the packing plan ({error}), so the last plan stays in force")
             return False, None
         self._complaint = ""
         return True, plan

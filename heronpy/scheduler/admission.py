@@ -216,7 +216,7 @@ class Admission:
         self._check_ready()
         if self._hellos >= HELLOS_MAX:
             self.busy += 1
-            raise RetryableRpcError("too many containers request admission at once; try again")
+            raise RetryableRpcError("too many containers are requesting admission; try again")
         who = hello.container, hello.submission
         try:
             self._check_release(hello)
@@ -233,7 +233,7 @@ class Admission:
             if isinstance(effect, Fence) and (effect.container, effect.submission) == who:
                 raise FencedError(f"container {who[0]}, submission {who[1]}, is not expected: {effect.why}")
         if self.entry_of(who[0]) is None:
-            raise RetryableRpcError("the scheduler has no plan of its containers yet; try again")
+            raise RetryableRpcError("the scheduler has no plan for its containers yet; try again")
         await self._bindings.bind(who, hello.nonce)
         self._hosts[who[0]] = who[1], host
         if who not in self._sent:
@@ -338,7 +338,7 @@ class Admission:
             async with self._writing:
                 await asyncio.to_thread(self._logs.keep, end.process, *who, host, end.data, end.cut)
         except OSError as error:
-            raise HeronError(f"the log of {end.process[:80]} cannot be kept: {error.strerror}") from None
+            raise HeronError(f"the log of {end.process[:80]} cannot be stored: {error.strerror}") from None
         finally:
             self._log_ends -= 1
         self._silent.pop(who, None)

@@ -199,7 +199,7 @@ class ControlEndpoint:
             self.unknown += 1
             raise InvalidRpcError(
                 f"container {claimed.container}, submission {claimed.submission}, has no session credential of this"
-                " topology; say hello first"
+                " topology; send a hello first"
             )
         return claimed.container, claimed.submission
 
@@ -227,7 +227,9 @@ class ControlEndpoint:
         self._check_not_replaced(who)
         container, submission = who
         if submission > self._handlers.holder_of(container):
-            raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; try again")
+            raise RetryableRpcError(
+                f"container {container}, submission {submission}, has not been activated yet; try again"
+            )
 
     def _state_call(
         self, identity: bytes, request: int, body: endpoint_pb2.StateCall, is_client: bool

@@ -233,7 +233,7 @@ class EngineClient:
         try:
             self.explained[oldest] = await self._calls.call(lambda: self._engine.explain(oldest))
         except EngineAwayError as error:
-            log.debug("cannot find out why %s waits: %s", oldest, error)
+            log.debug("cannot find out why %s is waiting: %s", oldest, error)
         except EngineError as error:
             self.explained[oldest] = Explained(str(error))
 

@@ -41,7 +41,7 @@ class KeptLogs:
         """Append the last part of a log; raises InvalidRpcError for an invalid request, OSError if writing fails."""
         too_long = len(process.encode()) > _NAME_MAX_BYTES
         if too_long or part_name_problem(process[:_NAME_MAX_BYTES]) or _OWN.fullmatch(process):
-            raise InvalidRpcError(f"{process[:80]!r} is not the name of a process of a container")
+            raise InvalidRpcError(f"{process[:80]!r} is not the name of a container's process")
         if _container_of(process, container) != container:
             raise InvalidRpcError(f"{process} is not a process of container {container}")
         if len(data) > END_MAX_BYTES:

@@ -37,7 +37,7 @@ log = logging.getLogger("heronpy.scheduler")
 
 
 class Moves:
-    """Carries out moves.
+    """Moves containers.
 
     `handle` passes events to placement, `views` returns the containers, and `change` is set when a container changes.
     """
@@ -84,9 +84,7 @@ class Moves:
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
-        """When `known` is true, replace a container with one of another size; the old one ends after the new one has
-        started.
-        """
+        """Wait for `known`, then replace a container with one of another size, which stands by before the old one ends."""
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "the scheduler has not seen the new size"
         if await wait_until(known, self._change, lambda: until):
@@ -154,7 +152,7 @@ class Moves:
             if not there:
                 return moved
             if there[0] in moved:
-                raise RpcError(f"container {there[0]} is on host {host} again; {_rest(host, there[1:], moved)}")
+                raise RpcError(f"container {there[0]} is again on host {host}; {_rest(host, there[1:], moved)}")
             await self._move(there[0], host, by, there[1:], moved)
             moved.append(there[0])
 

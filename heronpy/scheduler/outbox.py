@@ -112,7 +112,7 @@ class Outbox:
 
     def _complain(self, text: str) -> None:
         if text and not self._away:
-            log.warning("decisions wait, because the state manager does not answer: %s", text)
+            log.warning("decisions are waiting, because the state manager does not answer: %s", text)
         elif self._away and not text:
             log.info("the state manager answers again")
         self._away = text

@@ -104,7 +104,7 @@ class PoolScheduler(EngineScheduler):
                 await self._round()
                 self._complaint = ""
             except (VersionMismatchError, NoNodeError, FencedError) as error:
-                self._on_lost(FencedError(f"another scheduler acts for pool {self._launch.topology!r} ({error})"))
+                self._on_lost(FencedError(f"another scheduler is acting for pool {self._launch.topology!r} ({error})"))
                 return
             except (HeronError, OSError) as error:
                 if str(error) != self._complaint:
@@ -194,7 +194,7 @@ class PoolScheduler(EngineScheduler):
             await self._write(decided.map)
         for slot in decided.late:
             why = _SILENT if slots[slot].is_silent else _LATE
-            log.error("slot %d is ended: %s", slot, why)
+            log.error("ending slot %d: %s", slot, why)
             self._handle(RestartAsked((slot,), why))
         if not any(self._map.owners[shard].to for shard in idle):
             await self._publish(wanted)
@@ -336,7 +336,7 @@ class PoolScheduler(EngineScheduler):
         if field == "kill_topology":
             return self._kill_member(member, body)
         if field == "restart_container" and body.standing_by:
-            return control_pb2.Ok(text=f"container {body.container} has the size of its slot")
+            return control_pb2.Ok(text=f"container {body.container} keeps the size of its slot")
         if field == "restart_container":
             return self._restart_member(member, body.container, body.wait_s)
         raise RpcError(

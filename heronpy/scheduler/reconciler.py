@@ -159,7 +159,7 @@ class EngineScheduler:
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("the scheduler failed because of a bug and is restarted; its containers keep running")
+            log.exception("the scheduler failed because of a bug and is being restarted; its containers keep running")
             self._exit_code = START_OVER
             self._end.set()
 
@@ -458,19 +458,19 @@ class EngineScheduler:
     async def _answer_renew(self, container: int, plan_version: int, wait_s: float, by: str) -> control_pb2.Ok:
         self._acting()
         await self._moves.renew(container, lambda: self._plan_version >= plan_version, wait_s, by)
-        return control_pb2.Ok(text=f"container {container} has the size of packing plan {plan_version}")
+        return control_pb2.Ok(text=f"container {container} now has the size that packing plan {plan_version} specifies")
 
     def _answer_lift(self, host: str, by: str) -> control_pb2.Ok:
         placement = self._acting()
         if host in placement.draining:
-            raise RpcError(f"host {host} is being drained; its avoidance can be lifted after the drain")
+            raise RpcError(f"host {host} is being drained; allow containers on it again after the drain")
         if not self._handle(HostLifted(host, who(by))):
             return control_pb2.Ok(text=f"host {host} was not avoided")
         return control_pb2.Ok(text=f"host {host} may get containers again")
 
     async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:
-            raise RpcError("the host to drain is missing; give a name that heron status shows")
+            raise RpcError("name the host to drain, as heron status shows it")
         if not traits_of(self._setup.engine).avoids_hosts:
             raise RpcError(
                 f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; remove the host"

@@ -95,7 +95,7 @@ class Relay:
             or self._bytes + size > REQUESTS_MAX_BYTES
         ):
             self.busy += 1
-            raise RetryableRpcError("too many requests of clients are in progress at the control endpoint; try again")
+            raise RetryableRpcError("too many requests from clients are in progress at the control endpoint; try again")
         self._all += 1
         self._bytes += size
         self._under_way[peer] = self._under_way.get(peer, 0) + 1

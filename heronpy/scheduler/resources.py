@@ -52,7 +52,7 @@ class Need:
     containers: int
     processes: int
     fds: int
-    """The need of the largest process."""
+    """File descriptors that the largest process needs."""
     fds_of: str
 
     @property

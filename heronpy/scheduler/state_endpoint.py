@@ -194,7 +194,7 @@ class StateEndpoint:
             kind = next((value for kind, value in _ERRORS if isinstance(error, kind)), endpoint_pb2.STATE_FAILED)
             return _failed(kind, str(error))
         except OSError as error:
-            return _failed(endpoint_pb2.STATE_FAILED, f"the state of the scheduler's host cannot be used: {error}")
+            return _failed(endpoint_pb2.STATE_FAILED, f"the state on the scheduler's host cannot be used: {error}")
         finally:
             self._under_way -= 1
             self._bytes -= size

@@ -104,7 +104,7 @@ class Submission:
             self.missed += others
 
     def is_absent(self, now: float, lost_s: float, awake_since: float) -> bool:
-        """Whether enough lists lack the submission. Empty lists count only after a long silence, as they prove little."""
+        """Whether enough lists lack the submission. Empty lists prove little: they count only after a long silence."""
         if self.missed >= ABSENT_LISTS:
             return True
         return self.missed_any >= ABSENT_LISTS and now - self.known_at(awake_since) >= lost_s
@@ -255,7 +255,7 @@ class Container:
         )
 
     def move(self, host: str, now: float) -> None:
-        """Move the container away from a host ("" means its own). A submission that only waits there ends immediately."""
+        """Move the container away from a host ("" means its own). A submission that is still waiting there ends."""
         self.unmoved = ""
         for number, one in self.submissions.items():
             here = host in ("", one.host)

@@ -65,7 +65,7 @@ class KeptFile(NamedTuple):
 
 
 def outdated(files: Iterable[KeptFile], now: float) -> list[KeptFile]:
-    """The files to remove: files that are too old, except the newest of each topology, and files beyond the size limit."""
+    """The files to remove: those that are too old, except each topology's newest, and those beyond the size limit."""
     old, size, newer = [], 0, Counter[Path]()
     for file in sorted(files, reverse=True):
         size += file.bytes

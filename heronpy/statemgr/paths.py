@@ -182,7 +182,7 @@ def pool_slot(name: str, slot: int) -> str:
 
 JOBS = "jobs"
 JOB_NEWS = "jobnews"
-"""The names of the jobs that were changed last (JSON, `heronpy.jobs.store`)."""
+"""The names of the most recently changed jobs (JSON, `heronpy.jobs.store`)."""
 RUNNING_JOBS = "running"
 DEFINITIONS = "definitions"
 

@@ -106,7 +106,7 @@ class Session:
         self._refusal = ""
         self._suspended = self._lost = False
         self.on_connected: list[Callable[[bool], None]] = []
-        """Called on each connection, with whether the session is new. The calling thread must not wait."""
+        """Called for each new connection with whether the session is new. The calling thread must not wait."""
         self.client = KazooClient(
             hosts=hosts,
             timeout=settings.session_timeout_s,
@@ -236,13 +236,13 @@ class Session:
             fresh, self._lost = self._lost, False
             if self._suspended:
                 which = "a new" if fresh else "the same"
-                log.info("connected to ZooKeeper at %s again, in %s session", self.hosts, which)
+                log.info("reconnected to ZooKeeper at %s, in %s session", self.hosts, which)
             for listener in list(self.on_connected):
                 listener(fresh)
 
     def _away(self, patience_s: float, where: str = "", size: int = 0) -> StateAwayError:
         what = f"{where} was not served" if where else "no session"
-        hint = "check that it is running, and that heron.statemgr.root is right"
+        hint = "check that it is running, and that heron.statemgr.root is correct"
         if size > _LARGE_BYTES:
             hint += f"; if it runs, its jute.maxbuffer is too small for the {size} bytes of this node: raise it"
         return StateAwayError(f"ZooKeeper at {self.hosts} does not answer ({what} within {patience_s:g} s): {hint}")
@@ -282,7 +282,7 @@ class NodeWatch:
     owner: Watches
     seen: object = _NEVER
     overdue: bool = False
-    """Whether the first read was so late that earlier changes are reported, too."""
+    """Whether the first read was so late that earlier changes must also be reported."""
     queued: bool = False
     active: bool = True
     armed: threading.Event = field(default_factory=threading.Event)
@@ -416,7 +416,7 @@ def is_dead(token: str) -> bool:
 def describe(token: str) -> str:
     """Describe the process with this token, for messages."""
     machine, _, process = token.partition(":")
-    where = "" if machine == _machine() else " of another machine"
+    where = "" if machine == _machine() else " on another machine"
     return f"process {process.partition(':')[0]}{where}"
 
 

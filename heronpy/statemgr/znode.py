@@ -20,7 +20,7 @@ from heronpy.statemgr.base import MAX_BYTES
 from heronpy.statemgr.paths import check_path
 
 PIECE_BYTES: Final = 512 * 1024
-"""Maximum data in one znode: half of a server's default limit (jute.maxbuffer)."""
+"""Maximum bytes of data in one znode: half of a server's default limit (jute.maxbuffer)."""
 
 DEFAULT_CHROOT: Final = "/heron"
 _HEADER: Final = re.compile(rb"heronzk1 ([0-9a-f]{32}) (whole|pieces) (-|[0-9a-f]+:\d+:\d+)\n")
@@ -78,7 +78,7 @@ def parse(znode: str, content: bytes) -> Value:
         if found:
             pieces = Pieces(found[1].decode(), int(found[2]), int(found[3]), int(found[4], 16))
             return Value(write, b"", owner, pieces)
-    raise DamagedStateError(f"ZooKeeper node {znode} does not contain state of heron; remove the node")
+    raise DamagedStateError(f"ZooKeeper node {znode} does not contain heron state; remove the node")
 
 
 def split(data: bytes) -> list[bytes]:

@@ -400,7 +400,7 @@ class ZooKeeperStateManager:
                 with self._mutex:
                     self._mine.pop(path, None)
                 who = zk_session.describe(found[0].owner) if found[0].owner != _NOBODY else "another"
-                log.error("state node %r, lost with the session, belongs to %s now", path, who)
+                log.error("state node %r, lost with the session, now belongs to %s", path, who)
                 return
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, data, None, ephemeral=True)

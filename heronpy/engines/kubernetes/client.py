@@ -68,7 +68,7 @@ class Api:
             try:
                 pool = client.ApiClient(configuration).rest_client.pool_manager
             except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
-                raise EngineFatalError(f"the certificates of the kubeconfig cannot be used: {_line(error)}") from None
+                raise EngineFatalError(f"the certificates in the kubeconfig cannot be used: {_line(error)}") from None
             self._opened = configuration, pool, self._given or found or "default"
             return self._opened
 

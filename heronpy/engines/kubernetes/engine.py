@@ -369,8 +369,8 @@ def _pod(api: Api, namespace: str, options: PodOptions, topology_id: str) -> Fou
 def _nodes(found: Sequence[Mapping[str, Any]]) -> Found:
     if not found:
         return Found(
-            "nodes", True, "you may not list nodes: sizes are not checked, and hosts are avoided only if possible"
+            "nodes", True, "you may not list nodes, so sizes are not checked, and hosts are avoided only if possible"
         )
     biggest = max(nodes_.sizes(found), key=lambda size: (size.ram_bytes, size.cpu), default=None)
     largest = f", the largest with {biggest.cpu:g} cores" if biggest else ""
-    return Found("nodes", True, f"{len(found)} that pods may use{largest}")
+    return Found("nodes", True, f"pods may use {len(found)} nodes{largest}")

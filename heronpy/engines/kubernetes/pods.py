@@ -57,9 +57,7 @@ class PodOptions:
 
     def __post_init__(self) -> None:
         if not self.image:
-            raise ConfigError(
-                "heron.kubernetes.image is empty; name an image that has Python and heronpy of this release"
-            )
+            raise ConfigError("heron.kubernetes.image is empty; name an image with Python and this release of heronpy")
         if self.home and self.home.rstrip("/").count("/") < 2:
             raise ConfigError(
                 f"heron.engine.home is {self.home}; name a folder with a parent, such as /heron/home, because pods"

@@ -19,9 +19,9 @@ _HINTS: Final = {
     "image": "use heron.kubernetes.image",
     "namespace": "use heron.kubernetes.namespace",
     "terminationGracePeriodSeconds": "use heron.engine.leave_s",
-    "memory": "components ask for memory, or heron.packing.instance_ram_bytes",
-    "cpu": "components ask for cores, or heron.packing.instance_cpu",
-    "ephemeral-storage": "components ask for disk",
+    "memory": "request memory for components, or set heron.packing.instance_ram_bytes",
+    "cpu": "request cores for components, or set heron.packing.instance_cpu",
+    "ephemeral-storage": "request disk space for components",
 }
 _AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 

@@ -72,7 +72,7 @@ class SlurmOptions:
             )
         if self.output_dir and (not self.output_dir.startswith("/") or set(self.output_dir) & set("%\\\n")):
             meant = f"slurm.output_dir is {self.output_dir!r}"
-            raise ConfigError(f"{meant} but must be an absolute path without '%', '\\' and line breaks")
+            raise ConfigError(f"{meant} but must be an absolute path without '%', '\\' or line breaks")
         if any("\n" in line for line in self.prologue):
             raise ConfigError("a line of slurm.prologue has a line break; make it two lines")
 

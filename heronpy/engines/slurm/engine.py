@@ -219,7 +219,7 @@ class SlurmEngine:
                 continue
             if spared := sorted({*avoided} - {*hosts}):
                 log.warning(
-                    "container %s may run on the avoided hosts %s: no other node has room for it",
+                    "container %s may run on the avoided hosts %s, because no other node has room for it",
                     ", ".join(str(one.container) for one in batch), ", ".join(spared),
                 )  # fmt: skip
             return text
@@ -328,7 +328,7 @@ class SlurmEngine:
             config = parse_config(self._commands.run(["scontrol", "show", "config"]))
             found.append(Found("controller", True, config.get("SlurmctldHost[0]", "")))
             grace, arrays = config.get("KillWait", "?"), config.get("MaxArraySize", "?")
-            found.append(Found("limits", True, f"a cancelled container has {grace} to end; arrays up to {arrays}"))
+            found.append(Found("limits", True, f"a cancelled container has {grace} to end; MaxArraySize is {arrays}"))
             if self._options.output_dir:
                 found.append(check_output(self._options.output_dir))
             partition = self._check_partition()
@@ -340,7 +340,9 @@ class SlurmEngine:
                 fix = "ask the operator of the cluster to check the value: this Slurm also accepts wrong values"
                 found.append(Found.skipped("accounting", unchecked, fix))
         except EngineError as error:
-            found.append(Found("controller", False, str(error), "check that slurmctld runs and SLURM_CONF is right"))
+            found.append(
+                Found("controller", False, str(error), "check that slurmctld is running and SLURM_CONF is correct")
+            )
         return found
 
     def node_sizes(self) -> Sequence[NodeSize]:
@@ -396,7 +398,9 @@ class SlurmEngine:
             return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see the partitions")
         down = [one.name for one in partitions if not one.up]
         if len(down) == len(partitions):
-            return Found("partition", False, f"{', '.join(down)} is down", "choose another one, or ask the operator")
+            return Found(
+                "partition", False, f"{', '.join(down)} is down", "choose another partition, or ask the operator"
+            )
         return Found("partition", True, "; ".join(f"{one.name}: {one.words}" for one in partitions))
 
 

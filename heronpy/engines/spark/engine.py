@@ -245,7 +245,12 @@ class SparkEngine:
             found = [Found(str(one["what"]), bool(one["ok"]), str(one["detail"]), str(one["fix"])) for one in lines]
         except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
             return [
-                Found("Spark's driver", False, f"it cannot be tried: {error}", "check that Python runs on this host")
+                Found(
+                    "Spark's driver",
+                    False,
+                    f"it cannot be checked: {error}",
+                    "check that Python can be started on this host",
+                )
             ]
         if not found:
             said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
