@@ -175,7 +175,7 @@ class Found:
 
     @classmethod
     def skipped(cls, what: str, detail: str, fix: str) -> Found:
-        """A check that is impossible from this host; `fix` names who can do it."""
+        """A check that is impossible from this host; `fix` names who can check it."""
         return cls(what, True, detail, fix, Untried.SKIPPED)
 
 

@@ -119,7 +119,7 @@ class Lease:
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until
 
     def is_in_doubt(self, now: float) -> bool:
-        """Whether to also ask the state manager if a scheduler exists, because the lease has half expired."""
+        """Whether half of the lease has expired, so that the state manager must be asked if a scheduler exists."""
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until - self._times.fence_s / 2
 
     def _sent_at(self, number: int) -> float | None:

@@ -68,7 +68,7 @@ def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
 
 
 def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
-    """Run the executor; returns its exit code. `roles` has the modules to run for each kind of process."""
+    """Run the executor; returns its exit code. `roles` names the module to run for each kind of process."""
     arguments = parse(argv)
     if arguments.parent and not die_with_parent(signal.SIGKILL, arguments.parent):
         return exit_codes.LOST_PARENT

@@ -174,7 +174,7 @@ class Spans:
 
 
 def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
-    """The launch specification for this host; the scheduler has answered at `endpoint`. Raises ConfigError."""
+    """The launch specification for this host; the scheduler has answered at `endpoint`. May raise ConfigError."""
     submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
     if submitted.topology_id != token.topology_id:
         raise ConfigError(
@@ -217,7 +217,7 @@ def _pair(pair: endpoint_pb2.KeyPair) -> Pair:
 
 
 def check_shared(welcome: endpoint_pb2.Welcome) -> None:
-    """Raise ConfigError unless each shared folder of the scheduler is the same folder at its path on this host."""
+    """Raise ConfigError unless each folder that the scheduler shares is the same folder on this host."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
             raise ConfigError(f"the scheduler did not name a file of a shared folder: {folder.path!r}, {folder.name!r}")

@@ -34,7 +34,7 @@ class ChildLogs:
         self._logs: dict[str, ChildLog] = {}
 
     def open_output(self, name: str) -> int:
-        """A pipe into the log of a process that is about to start; the caller closes this writing end."""
+        """Open a pipe into the log of a process that is about to start; returns the end that the caller must close."""
         child_log = self._logs.get(name)
         if child_log is None:
             path, limits = self._folder / f"{name}.log", self._settings
@@ -43,7 +43,7 @@ class ChildLogs:
         return child_log.open_pipe()
 
     def logged(self, name: str) -> int:
-        """Bytes that a process has logged so far, in all its incarnations."""
+        """The number of bytes that a process has logged so far, in all its incarnations."""
         child_log = self._logs.get(name)
         return child_log.logged if child_log is not None else 0
 

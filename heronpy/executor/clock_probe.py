@@ -1,7 +1,7 @@
 """Requests the time of a topology master that may be on another host.
 
-Requests are sent only over TCP, because a master whose socket is a file is on this host. A master that turns out to be
-on this host gets no further requests until this executor registers with another master.
+Requests are sent only over TCP, because a master whose socket is a file is on this host. If a master turns out to be on
+this host, no further requests are sent until this executor registers with another master.
 """
 
 from __future__ import annotations

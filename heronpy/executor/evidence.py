@@ -51,8 +51,8 @@ class Evidence:
     """Collects evidence of what a container's processes are doing.
 
     `pid_of` returns the pid of a running process, else 0, and `send` sends a signal to the process. `stacks` calls the
-    given function, which makes the process print its stacks, and returns its output. `own` is the name of the executor
-    itself.
+    given function, which makes the process print its stacks, and returns the process's output. `own` is the name of the
+    executor itself.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class MetricsInbox:
         self._on_exception()
 
     def drain(self) -> None:
-        """Read all received messages, so that the last reports of a dead process are known."""
+        """Read all received messages, so that a dead process's last reports are available."""
         for _ in range(_DRAIN_MAX):
             try:
                 parts = self._sock.recv_multipart(zmq.DONTWAIT)

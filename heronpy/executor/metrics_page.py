@@ -147,7 +147,7 @@ class MetricsPage:
         await self._reply(visit.writer, *self.answer(head))
 
     def _evict(self) -> None:
-        """Close the oldest connection whose request is late; if there is none, the oldest connection."""
+        """Close the oldest connection whose request is late; if there is none, close the oldest connection."""
         due = asyncio.get_running_loop().time() - ASK_S
         silent = (visit for visit in self.visits if not visit.asked and visit.since < due)
         oldest = next(silent, next(iter(self.visits)))

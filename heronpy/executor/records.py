@@ -42,7 +42,7 @@ def process_record(
 
 
 def progress(report: control_pb2.MetricsReport) -> tuple[float, bool]:
-    """Seconds since a process last made progress, and whether it is a task that is ready."""
+    """Seconds since a process last made progress, and whether the process is a task that is ready."""
     # Initialising may take long, for example to load a model; the topology master's start timeout limits it.
     age_s = 0.0 if report.state == control_pb2.TASK_STARTING else report.loop_age_s
     return age_s, report.task_id > 0 and report.state in UP_STATES and not report.not_ready

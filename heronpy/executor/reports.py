@@ -77,7 +77,7 @@ class Reports:
         return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
 
     def _measure_own(self, views: list[ProcessView]) -> None:
-        """On a busy machine, add the CPU use of this container and its Spark."""
+        """On a busy machine, also measure the CPU use of this container and its Spark processes."""
         usage, now = self._host.usage, time.monotonic()
         if usage.cpu_pressure < PRESSED:
             self._own.forget()

@@ -435,7 +435,7 @@ class Executor:
 
 
 def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:
-    """The largest number of files that a process of the container opens, and the name of that process (pure)."""
+    """The largest number of files that a process of the container opens, and the name of that process."""
     if plan is None or container == 0:
         return FDS_PER_PROCESS, "tmaster"
     tasks = sum(len(c.instances) for c in plan.containers if c.id == container)

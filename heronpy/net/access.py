@@ -86,7 +86,7 @@ def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
 
 
 def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
-    """The address of a topology's control endpoint; None if this host does not know it."""
+    """The address of a topology's control endpoint; None if this host has no record of it."""
     file = folder_of(cluster) / f"{topology}{_ENDPOINT}"
     if "/" in topology or not file.exists():
         return None
@@ -105,7 +105,7 @@ def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
 
 
 def topologies_of(cluster: str) -> list[str]:
-    """Names of the topologies whose endpoints are known on this host."""
+    """Names of the topologies that have an endpoint record on this host."""
     folder = folder_of(cluster)
     names = os.listdir(folder) if folder.is_dir() else []
     return sorted(
@@ -115,7 +115,7 @@ def topologies_of(cluster: str) -> list[str]:
 
 # ---- from one host to another ---------------------------------------------------------------
 def to_text(cluster: str, host: str) -> str:
-    """All records, including the secret key, as one line of JSON; ConfigError if this host has no key."""
+    """All records, including the secret key, as one line of JSON; raises ConfigError if this host has no key."""
     client = client_of(cluster)
     if client is None:
         raise ConfigError(

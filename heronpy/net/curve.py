@@ -2,9 +2,9 @@
 
 `heron submit` creates two key pairs, one for listeners and one for clients, and stores them in `<working_dir>/keys`
 (mode 0700, files 0600); instead, an orchestrator may mount them there as a secret. Every process of the topology reads
-them there; they never appear in a launch file, plan, log, argument or environment variable. Each submit creates new
-keys. A listener proves that it has the server's secret key, and a client proves that it has the client's secret key.
-Links over ipc are not encrypted, because only the user can enter the folder with the sockets.
+them there; they never appear in a launch file, plan, log, argument or environment variable. Each `heron submit` creates
+new keys. A listener proves that it has the server's secret key, and a client proves that it has the client's secret
+key. Links over ipc are not encrypted, because only the user can enter the folder with the sockets.
 """
 
 from __future__ import annotations

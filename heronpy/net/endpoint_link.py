@@ -114,7 +114,7 @@ class EndpointLink:
             raise self._away(patience_s, f"{what} was not served") from None
 
     def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
-        """Send a request without waiting. `end` gets the answer in the link's thread, so it must not block."""
+        """Send a request without waiting. `end` receives the answer in the link's thread, so it must not block."""
         with self._mutex:
             self.check_open()
             call = self._calls.start(body, end)
@@ -128,16 +128,16 @@ class EndpointLink:
         return PATIENCE_OF_LOOP_S if self._connected and self._calls.is_open else PATIENCE_OF_LOOP_AWAY_S
 
     def is_sure(self) -> bool:
-        """Whether the session is certainly open, so that all changes of watched nodes are reported."""
+        """Whether the session is certainly open, so that all changes to watched nodes are reported."""
         return self._calls.is_open and time.monotonic() - self._heard_at < self._session_s
 
     def check_open(self) -> None:
-        """Raise if the link can no longer be used."""
+        """Raise an error if the link can no longer be used."""
         if self._refusal:
             raise StateError(self._refusal)
 
     def close(self) -> None:
-        """End the session, with its ephemerals, watches and locks."""
+        """End the session, which removes its ephemerals, watches and locks."""
         if self._refusal:
             return
         if self._calls.is_open and self._connected:

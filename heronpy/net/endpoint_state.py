@@ -75,7 +75,7 @@ class EndpointStateManager:
     def of(
         cls, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None = None
     ) -> EndpointStateManager:
-        """Open the state with a join token and a session credential in memory."""
+        """Open the state with a join token and a session credential that are already in memory."""
         manager = cls.__new__(cls)
         manager._open(token, credential, settings)
         return manager

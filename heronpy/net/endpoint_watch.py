@@ -1,6 +1,6 @@
 """Watches at the scheduler's control endpoint, and the values of the watched nodes.
 
-The endpoint counts the changes of a watched node. It sends the count with each change and in each answer to a sign of
+The endpoint counts the changes to a watched node. It sends the count with each change and in each answer to a sign of
 life, so that the client notices a lost message. After a session is reopened, each watch fires as soon as the endpoint
 reports changes again, because changes in between are unknown.
 

@@ -161,7 +161,7 @@ class ControlClient:
         """`on_reconnect` is called for each new connection, perhaps to a successor that has not received the open
         requests.
 
-        `heartbeat_ms`: see `zsock.configure`. `topology_id`: see `RpcClient`.
+        `heartbeat_ms` is explained at `zsock.configure`, `topology_id` at `RpcClient`.
         """
         self.endpoint = endpoint
         self._topology_id = topology_id

@@ -76,7 +76,7 @@ def fd_of(sock: zmq.Socket[bytes]) -> int:
 
 
 def readable(sock: zmq.Socket[bytes]) -> bool:
-    """Whether a message can be received now; costs less than half as much as an EAGAIN."""
+    """Whether a message can be received now; costs less than half as much as a failed receive (EAGAIN)."""
     return bool(sock.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 

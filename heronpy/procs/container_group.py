@@ -1,6 +1,6 @@
 """A container's own control group, limited to the resources that the topology requests (versions 1 and 2).
 
-Invariants: the group lies below that of its creator, so it never widens a limit; a group is removed only when it is
+Invariants: the group is below its creator's group, so it never widens a limit; a group is removed only when it is
 empty.
 """
 

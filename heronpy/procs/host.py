@@ -1,7 +1,7 @@
 """Connects the supervisor to a fork server: turns effects into forks and signals, and exits into events.
 
-The owner chooses the program for a specification and the destination of its output. Invariants: the supervisor gets
-each exit once; a single timer is set to the supervisor's next deadline, and no code polls.
+The owner chooses the program for each specification and the destination of the program's output. Invariants: the
+supervisor gets each exit once; a single timer is set to the supervisor's next deadline, and no code polls.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ UNCHARGED_PAUSE_MAX_S = 0.5
 
 
 class RestartLimits(Struct, frozen=True):
-    """The settings of the policy."""
+    """The settings of the restart policy."""
 
     backoff_s: float = 0.05
     backoff_max_s: float = 60.0

@@ -77,7 +77,7 @@ EXITS: dict[ExitReason | None, control_pb2.ExitReason] = {
 
 
 class ProcessView(Struct, frozen=True):
-    """The visible state of a process."""
+    """The state of a process that is shown to users."""
 
     spec: ProcessSpec
     state: ProcessState

@@ -212,8 +212,8 @@ def _fork(run: Callable[[], int], signals: _Signals) -> int:
 
 
 def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tuple[int, bool, bool]:
-    """The wait status of the child, whether a signal asked this process to end, and whether the child was killed
-    because it hung.
+    """Wait for the child; returns its wait status, whether a signal asked this process to end, and whether the child
+    was killed because it hung.
     """
     asked = hung = False
     while True:

@@ -152,7 +152,7 @@ class LocalScheduler:
         log.info("the scheduler of %s runs as process %d", launch.topology, os.getpid())
 
     def _check_host(self) -> None:
-        """During a submit, refuse a topology that is too large for this host.
+        """While the topology is being submitted, refuse it if it is too large for this host.
 
         After a crash, a topology starts even if the host has become too small.
         """

@@ -7,7 +7,7 @@ the existing submissions: it starts with its predecessor's ledger and waits for 
 Invariants:
 - At most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor may act.
 - Submission numbers and epochs only increase, and are in the ledger before they are used.
-- Once the ledger names a successor, its predecessor gets no more grants.
+- Once a successor has been chosen, its predecessor gets no more grants.
 - A submission does not count as ended because a list does not contain it, or because a list is missing.
 """
 

@@ -91,7 +91,7 @@ class Member:
         self._on_change()
 
     def ask_restart(self, container: int) -> None:
-        """Request the restart of a container."""
+        """Request that a container is restarted."""
         self.restarts[container] = self.restarts.get(container, 0) + 1
         self._spec = None
         self._on_change()

@@ -99,7 +99,7 @@ def limits_of_host() -> Limits:
 
 
 def _ram_bytes() -> int | None:
-    """The free memory of this process's control group in bytes."""
+    """The free memory in bytes, of this host or of this process's control group, whichever is less."""
     found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():

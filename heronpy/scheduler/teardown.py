@@ -1,7 +1,7 @@
 """Removes the nodes of a topology from the state manager, and the folder of its sockets.
 
 Call this when no process of the topology is left. The execution state is removed last. The name stays taken until then,
-so a half-removed topology is never visible, and a new submit cannot interfere.
+so a half-removed topology is never visible, and a topology that is submitted with the same name cannot interfere.
 
 Before the removal, the content of the nodes is written into a file in the topology's working folder, which later shows
 how the topology ended. Old files are removed (see `outdated`). If the file cannot be written, the topology is removed
@@ -65,7 +65,7 @@ class KeptFile(NamedTuple):
 
 
 def outdated(files: Iterable[KeptFile], now: float) -> list[KeptFile]:
-    """The files to remove: those that are too old, except each topology's newest, and those beyond the size limit."""
+    """The files to remove: too old and not among a topology's newest `ENDED_MAX`, or beyond the size limit."""
     old, size, newer = [], 0, Counter[Path]()
     for file in sorted(files, reverse=True):
         size += file.bytes
@@ -120,7 +120,7 @@ def keep_ended(state: StateManager, topology: str) -> None:
 
 
 def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
-    """Save why a submit has failed, before `keep_ended` adds the other records; never raises."""
+    """Save why a topology could not be submitted, before `keep_ended` adds the other records; never raises."""
     now = time.time()
     kept = control_pb2.EndedTopology(record=record, ended_at=now)
     kept.events.topology_id = record.topology_id

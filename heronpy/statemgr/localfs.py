@@ -55,7 +55,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """Delay an interrupt until the end of the block, so that it leaves no files that only this process knows."""
+    """Delay an interrupt until the block has ended, so that it leaves no files that no other process can find."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -380,7 +380,7 @@ class LocalStateManager:
                 return []
 
     def _fingerprint(self, path: str) -> Hashable:
-        """Return a value that differs after each change of the node; None while the node does not exist."""
+        """Return a value that differs after each change to the node; None while the node does not exist."""
         return self._fingerprint_of(self._file(path))
 
     def _fingerprint_of(self, file: Path) -> Hashable:

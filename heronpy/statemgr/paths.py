@@ -81,7 +81,7 @@ def placement(name: str) -> str:
 
 
 def execution_state(name: str) -> str:
-    """User, time and host of the submit (proto ExecutionState); its existence reserves the name."""
+    """Who submitted the topology, when and on which host (proto ExecutionState); its existence reserves the name."""
     return _path("executionstate", name)
 
 
@@ -91,7 +91,7 @@ def launch(name: str) -> str:
 
 
 def submission(name: str) -> str:
-    """Ephemeral: reserves the name for a submit until the scheduler is running."""
+    """Ephemeral: reserves the name while the topology is being submitted, until the scheduler is running."""
     return _path("submissions", name)
 
 
@@ -166,7 +166,7 @@ def pool(name: str) -> str:
 
 
 def pool_map(name: str) -> str:
-    """The slot of each shard of the pool; only the pool's scheduler writes it (MessagePack)."""
+    """The assignment of the pool's shards to slots; only the pool's scheduler writes it (MessagePack)."""
     return _path(POOLS, name, "map")
 
 
@@ -176,7 +176,7 @@ def pool_specs(name: str, bucket: int) -> str:
 
 
 def pool_slot(name: str, slot: int) -> str:
-    """The answer of a slot; only the slot writes it (MessagePack)."""
+    """A slot's answer; only the slot writes it (MessagePack)."""
     return _path(POOLS, name, "slots", str(slot))
 
 

@@ -422,7 +422,7 @@ def describe(token: str) -> str:
 
 @cache
 def _machine() -> str:
-    """Return the id of this boot of the machine and, in a container, of the pid namespace."""
+    """Return the id of the machine's current boot and, in a container, of the pid namespace."""
     boot, numbers = this_host().boot, pid_namespace()
     # Without these ids, return a unique name, so that no process counts as dead.
     known = f"{boot} {numbers}" if boot and numbers else os.urandom(16).hex()

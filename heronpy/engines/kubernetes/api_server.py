@@ -66,7 +66,7 @@ def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError 
 
 
 def words(body: bytes) -> str:
-    """The server's own error message."""
+    """The error message in the server's answer; empty if there is none."""
     try:
         found = text(of(json.loads(body)), "message")
     except ValueError:

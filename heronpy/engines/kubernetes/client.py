@@ -128,7 +128,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> dict[str, Any]:
-        """The answer as JSON. Raises EngineAwayError if no answer arrives in time, or for a temporary refusal."""
+        """The API server's answer as JSON. Raises EngineAwayError without an answer or for a temporary refusal."""
         text = self.text(method, path, query, body, kind)
         try:
             found = json.loads(text)
@@ -146,7 +146,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> bytes:
-        """The answer as bytes."""
+        """The API server's answer as bytes; raises the same errors as `call`."""
         with self._asked(method, path, query, body, kind, self._deadline_s) as answer:
             try:
                 found: bytes = answer.read(ANSWER_MAX + 1, decode_content=True)
@@ -161,7 +161,7 @@ class Api:
         return found
 
     def lines(self, path: str, query: Mapping[str, str | int], idle_s: float, opened: list[Any]) -> Iterator[bytes]:
-        """The lines of an answer as they arrive; `opened` receives the answer, for `shut` in another thread."""
+        """The lines of an answer as they arrive; `opened` receives the answer, so that another thread can `shut` it."""
         with self._asked("GET", path, query, None, JSON, idle_s) as answer:
             if answer.status >= 300:
                 raise refusal("watch", _object(path), answer.status, answer.read(LINE_MAX))

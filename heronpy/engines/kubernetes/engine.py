@@ -286,7 +286,7 @@ class KubernetesEngine:
 
     # ---- the cluster ------------------------------------------------------------------------------
     def reach(self) -> tuple[str, ...]:
-        """The address from which this host reaches the API server."""
+        """This host's address on the route to the API server."""
         server = urlsplit(self._api.server)
         return (address_towards(f"{server.hostname}:{server.port or 443}"),)
 

@@ -42,7 +42,7 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The result of a list of pods."""
+    """The result of listing the pods."""
 
     seen: Sequence[Seen]
     #: Pods whose end was listed before, and whose deletion was not requested yet.

@@ -27,7 +27,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class SubmitHost:
-    """The values in the manifest of a cluster."""
+    """The values from which a cluster's manifest is made."""
 
     cluster: str
     namespace: str

@@ -96,7 +96,7 @@ def parse_name(name: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The free resources of a node. Slurm fills nodes of a lower weight first."""
+    """The free resources of a node. Slurm fills nodes with a lower weight first."""
 
     weight: int
     cpus: int

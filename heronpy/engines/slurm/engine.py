@@ -92,7 +92,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_gone(error: EngineFatalError | EngineAwayError) -> bool:
-    """Whether an error means that Slurm no longer knows a job."""
+    """Whether an error means that Slurm has no record of a job any longer."""
     return _GONE.search(str(error)) is not None
 
 
@@ -306,7 +306,7 @@ class SlurmEngine:
         return polling(self._poll_s, changed)
 
     def reach(self) -> tuple[str, ...]:
-        """The address from which this host reaches the controller."""
+        """This host's address on the route to the controller."""
         config = parse_config(self._commands.run(["scontrol", "show", "config"]))
         controller = config.get("SlurmctldHost[0]", "")
         host = controller.partition("(")[2].rstrip(")") or controller
@@ -371,7 +371,7 @@ class SlurmEngine:
         return parse_partitions(self._commands.run(argv))
 
     def _check_submission(self) -> Found:
-        """Whether Slurm would accept a job with the configured account, quality of service and options."""
+        """Check whether Slurm would accept a job with the configured account, quality of service and options."""
         size = Request(self._topology_id, 0, 1, cpu=1.0, ram_bytes=1 << 20)
         argv = [*sbatch_arguments([size], self._options, ()), "--test-only"]
         try:

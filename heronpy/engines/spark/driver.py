@@ -39,7 +39,7 @@ _END_S: Final = 10.0
 
 
 class Driver:
-    """An application and its jobs; safe to use from several threads. `changed` is called from another thread."""
+    """One application and its jobs; safe to use from several threads. `changed` is called from another thread."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Driver:
 
     # ---- commands -------------------------------------------------------------------------------
     def submit(self, request: Request, command: Sequence[str]) -> None:
-        """Run a container."""
+        """Run a container as a job of the application."""
         who = request.container, request.submission
         with self._lock:
             self._jobs.setdefault(who, Job(*who))
@@ -145,7 +145,7 @@ class Driver:
         return silent if silent > limit_s else 0.0
 
     def idle_s(self) -> float:
-        """Seconds since the driver last had a running job."""
+        """Seconds since all of the driver's jobs had ended; 0.0 if a job has not ended."""
         if any(not job.has_ended for job in self.jobs()):
             self._idle_since = None
             return 0.0

@@ -221,7 +221,7 @@ class SparkEngine:
         return polling(self._poll_s, changed, self._changed)
 
     def reach(self) -> tuple[str, ...]:
-        """The address from which this host reaches the master."""
+        """This host's address on the route to the master."""
         return (address_towards(next(iter(self._options.masters), _ANYWHERE), self._network),)
 
     def node_sizes(self) -> Sequence[NodeSize]:
