@@ -70,7 +70,7 @@ class LeaseTimes(Struct, frozen=True):
     def silence_from(self, now: float, alone: bool) -> float:
         """The time until which an earlier scheduler may still grant leases, if this scheduler takes the permit now.
 
-        `alone`: all earlier schedulers are confirmed to have ended.
+        `alone` means that all earlier schedulers are confirmed to have ended.
         """
         return now if alone else now + self.permit_s
 

@@ -1,4 +1,4 @@
-"""Runs the executor as a child of the container's first process, together with all its descendants.
+"""Runs the executor and all its descendants below the container's first process.
 
 The first process adopts and reaps orphaned descendants (as subreaper, or as process 1 of a container). Invariants: the
 end of the executor is reported once, when no descendant of this process is left; the child dies with this process.

@@ -1,4 +1,4 @@
-"""A container's requests to its scheduler's control endpoint, sent to the addresses in the join token in turn.
+"""A container's requests to its scheduler's control endpoint, sent in turn to the addresses in the join token.
 
 When a container ends, it sends the last part of each log to the endpoint, and returns an exit code to its engine.
 
@@ -234,7 +234,7 @@ def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]
 async def send_logs(
     link: SchedulerLink, folder: Path, first: Sequence[str], kept_bytes: int, archived: Container[str] = ()
 ) -> None:
-    """Send the end of each log, starting with the processes in `first`, until the endpoint accepts no more.
+    """Send the last part of each log, starting with the processes in `first`, until the endpoint accepts no more.
 
     If a log is archived, only its last line is sent, and only for the first log, because this line has the reason for
     the end.

@@ -444,7 +444,7 @@ def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int
 
 
 def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:
-    """Raise the soft limit of open files; raises ConfigError if the hard limit is too low.
+    """Increase the soft limit of open files; raises ConfigError if the hard limit is too low.
 
     This is called before the first process starts, so that a low limit causes one error and not a partial start (F26).
     """

@@ -89,8 +89,9 @@ def in_any_order(ports: range) -> Iterator[int]:
 def address_here(network: str, towards: str) -> str:
     """The address at which this host's processes listen.
 
-    If `network` (CIDR) is not empty, an address of this host in that network; else the address from which this host
-    reaches `towards`, a ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError if there is no such address.
+    If `network` (CIDR) is not empty, it is an address of this host in that network; otherwise it is the host's address
+    on the route to `towards`, a ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError if there is no such
+    address.
     """
     wanted = network_of(network)
     if wanted is None:

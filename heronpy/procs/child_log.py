@@ -118,7 +118,7 @@ class ChildLog:
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """The raw output, read until it contains the mark and stays unchanged for `quiet_s`, or for `patience_s`."""
+        """The raw output, read until it has the mark and is unchanged for `quiet_s`, or until `patience_s` is over."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):

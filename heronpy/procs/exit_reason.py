@@ -18,7 +18,7 @@ _SHELL_KILLED = 128 + signal.SIGKILL
 
 
 class ExitReason(Enum):
-    """The reasons; the values are visible to users and the topology master."""
+    """The reasons why processes end; the values are visible to users and the topology master."""
 
     OK = "ok"
     FINISHED = "finished"
@@ -147,7 +147,7 @@ def by_user_code(status: int, hints: ExitHints) -> bool:
 
 
 def describe_end(status: int, hints: ExitHints) -> str:
-    """Like `describe_status`, but without the meaning in heronpy if user code chose the exit code."""
+    """Like `describe_status`, but without an exit code's meaning in heronpy if user code chose the code."""
     code = os.waitstatus_to_exitcode(status)
     if by_user_code(status, hints) or (code == exit_codes.OK and hints.user_code and not hints.announced):
         return f"user code ended the process with exit code {code}"

@@ -63,7 +63,7 @@ _QUALNAME = type.__dict__["__qualname__"].__get__
 
 
 class HeapCount(Struct, frozen=True):
-    """The result of a count. The bytes do not include unreported memory of C extensions."""
+    """The result of a count. The bytes do not include memory that C extensions do not report."""
 
     #: Name, number and bytes of the largest types, the largest first.
     types: list[tuple[str, int, int]]

@@ -66,7 +66,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def children_by_scan(parent: int) -> list[int]:
-    """The children of a process, found without CONFIG_PROC_CHILDREN in the kernel."""
+    """The children of a process; works on kernels without CONFIG_PROC_CHILDREN."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

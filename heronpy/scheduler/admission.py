@@ -348,7 +348,7 @@ class Admission:
             self._final_message[who[0]] = who[1], said[:1024]
 
     async def tell_lost(self, all_left: bool = False) -> None:
-        """Note missing logs of vanished submissions, or with `all_left` of all submissions that have sent none."""
+        """Note missing logs of vanished submissions or, with `all_left`, of all submissions that have sent none."""
         gone = [who for who in self._silent if all_left or who[1] not in self.known(who[0])]
         self._sent = {who for who in self._sent if who[1] in self.known(who[0])}
         # All are removed before the first write, because during it another call may report the same loss.

@@ -23,7 +23,7 @@ class Avoided:
 
 
 class AvoidedHosts:
-    """Avoids each host for `avoid_s` after the last `add` or the end of its drain.
+    """Avoids each host for `avoid_s` after the last `add` or after its drain has ended.
     `known` contains the avoided hosts of an earlier scheduler. A host that lost a container and is drained has two
     entries.
     """

@@ -50,7 +50,7 @@ def record_of(
     started_at: float,
     termination_report: str = "",
 ) -> control_pb2.ProcessRecord:
-    """The record of a container in `heron status`.
+    """The record of a container, for commands such as `heron status`.
 
     `started_at` is the wall time at which the container began to act, or 0 if it does not act; `termination_report` is
     its last message before it ended.

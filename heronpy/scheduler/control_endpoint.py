@@ -56,7 +56,7 @@ _ASKED = _OF_CONTAINERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
-    """The handlers of the endpoint's requests; if a handler raises a HeronError, the request is refused with it."""
+    """The handlers of the endpoint's requests; if a handler raises a HeronError, the request is refused."""
 
     def hello(self, hello: endpoint_pb2.Hello) -> Awaitable[endpoint_pb2.Welcome]: ...
 

@@ -44,8 +44,8 @@ class EngineCalls:
 
     `deadline_s` is longer than the engine's own deadlines, which normally end a call.
 
-    A call that exceeds it raises EngineAwayError. Its thread continues, and further calls raise the same error until
-    the thread returns.
+    A call that exceeds `deadline_s` raises EngineAwayError. The call's thread continues, and further calls raise the
+    same error until the thread returns.
     """
 
     def __init__(self, deadline_s: float) -> None:

@@ -98,7 +98,7 @@ class Pulse:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def beat(self) -> None:
-        """Send a sign of life from the event loop. After the first one the guardian expects further ones sooner."""
+        """Send a sign of life from the event loop. After the first sign, the guardian expects the next ones sooner."""
         self._write(b"+")
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Stores the permit and the ledger of a scheduler whose containers run on an engine in the state manager.
+"""Stores in the state manager the permit and the ledger of a scheduler whose containers run on an engine.
 
 The permit is the ephemeral node with the scheduler's location. The ledger is another node. Each write states the
 version that this scheduler last read or wrote. A scheduler that takes the permit immediately writes the ledger, so that

@@ -84,7 +84,7 @@ class Moves:
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
-        """Wait for `known`, and then replace a container by one of another size, which first stands by."""
+        """Wait until `known` is true, and then replace a container with one of another size, which first stands by."""
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "the scheduler has not seen the new size"
         if await wait_until(known, self._change, lambda: until):

@@ -1,4 +1,5 @@
-"""Carries out the decisions of placement: first writes the ledger, then sends commands to the engine and answers.
+"""Carries out the decisions of placement: writes the ledger, then sends commands to the engine and answers to
+containers.
 
 No effect that follows a `Persist` is carried out before the ledger has been written. The permit is proved before each
 command. A scheduler that has lost its permit carries out no further effects. While the state manager is away, the

@@ -8,7 +8,7 @@ Invariants:
 - At most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor may act.
 - Submission numbers and epochs only increase, and are in the ledger before they are used.
 - Once a successor has been chosen, its predecessor gets no more grants.
-- A submission does not count as ended because a list does not contain it, or because a list is missing.
+- A submission does not count as ended merely because a list is missing or does not contain it.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ class Placement(PlacementFacts):
 
     # ---- consequences of the facts ------------------------------------------------------------
     def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
-        """The effects that the facts about one container require; `heard` has just sent a request."""
+        """The effects required by the facts about one container; submission `heard` has just sent a request."""
         if not self._planned:
             return []
         effects = self._find_lost(container, now)

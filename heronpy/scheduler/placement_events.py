@@ -154,7 +154,7 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class DrainEnded:
-    """The drain of a host has ended. If `failed`, containers remain on the host, which may again get containers."""
+    """The drain of a host has ended. If `failed`, containers remain on the host, which may get containers again."""
 
     host: str
     failed: bool

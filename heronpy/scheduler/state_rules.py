@@ -1,8 +1,8 @@
 """The rights of containers and of the user's clients to access a topology's state at the control endpoint. Pure.
 
-All other access is refused: to other topologies, to the scheduler's own nodes and ledger, and to nodes that only
-commands write. Only containers with a topology master may write nodes. A compromised container can harm only its own
-topology.
+All other access is refused, such as access to other topologies, to the scheduler's nodes and ledger, and to nodes that
+only commands write. Only containers with a topology master may write nodes. A compromised container can harm only its
+own topology.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class ExpiredError(EngineAwayError):
 
 
 def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError | EngineAwayError:
-    """The error for a refused request, such as `verb` "create" and `what` "pods in namespace x"."""
+    """The error for a refused request, described by `verb` (create) and `what` (pods in namespace x)."""
     said, why, kind = words(body), "", ""
     try:
         found = json.loads(body)

@@ -1,4 +1,4 @@
-"""Follows a topology's pods: reports changes immediately, and how pods that are no longer listed ended."""
+"""Watches a topology's pods, and immediately reports changes, including how vanished pods ended."""
 
 from __future__ import annotations
 

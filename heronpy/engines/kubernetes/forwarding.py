@@ -27,7 +27,8 @@ _END_S: Final = 5.0
 
 
 def forwarded(api: Api, cluster: str, port: int) -> str:
-    """An address `tcp://127.0.0.1:N`, forwarded to a port of the pod of `heron cluster manifest`; "" if that fails.
+    """An address `tcp://127.0.0.1:N`, forwarded to a port of the pod of `heron cluster manifest`; "" if it does not
+    run.
 
     Raises EngineFatalError if permission is missing, and EngineAwayError for a temporary failure.
     """

@@ -234,7 +234,7 @@ def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = 
 
 
 def _code(file: Path, life: Life) -> int:
-    """The exit code that a container's shell wrote; if the shell was killed, SIGKILL, or UNAVAILABLE after a reboot."""
+    """The exit code from a container's shell; for a killed shell SIGKILL, or UNAVAILABLE after a reboot."""
     known = _number(file.with_suffix(".code"))
     if known is None:
         known = exit_codes.UNAVAILABLE if life is Life.REBOOTED else _SIGNALLED + signal.SIGKILL
