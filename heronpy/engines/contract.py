@@ -1,13 +1,13 @@
 """The contract of all engines: the scheduler's requests to a cluster, and the cluster's answers. Pure.
 
-An engine queues containers, limits their resources and accounts for them. It never restarts a container: only the
+An engine queues containers, and limits and accounts for their resources. It never restarts a container: only the
 scheduler replaces containers, so that two programs never replace the same container. Each container is one object of
 the engine, whose name has the number of the *submission*, so that a successor never waits for the object of its
 predecessor.
 
 Invariants: each call has its own deadline and may be repeated; an error is an `EngineFatalError`, which is permanent,
-or an `EngineAwayError`, after which the call may or may not have been carried out. An object that `list` does not show,
-or whose host is lost, is not known to have ended: see `Ended`.
+or an `EngineAwayError`, after which the call may or may not have been carried out. An object that is not in `list`, or
+whose host is lost, is not known to have ended (see `Ended`).
 """
 
 from __future__ import annotations
@@ -181,9 +181,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Properties that differ between engines. An engine sets its attribute `traits` only if it differs from the
-    defaults.
-    """
+    """Properties that differ between engines. An engine has the attribute `traits` unless it has the defaults."""
 
     #: It can keep a container away from hosts; otherwise hosts cannot be drained.
     avoids_hosts: bool = True

@@ -1,7 +1,7 @@
 """A container's right to act: the lease as the container computes it, and the time limits of all leases. Pure.
 
-A container whose host no longer answers may still be running. Its successor is activated once the old container can do
-no harm:
+A container whose host no longer answers may still be running. The successor is activated once the container can do no
+harm:
 
 - `LEASE`: the container asks for a grant every `renew_s`. If no grant arrives within `fence_s` after it *sent* the last
   granted request, it stops its tasks, which takes up to `stop_grace_s`. The scheduler waits for `lost_s`, which is

@@ -51,12 +51,11 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S) -> Path:
     """The Python interpreter of the environment with a wheelhouse's packages; creates the environment if it is missing.
 
-    Raises PackageError if the environment cannot be created, and DeadlineError if that takes too long.
+    Raises PackageError if it cannot be created, and DeadlineError if that takes too long.
 
     `<home>/environments/<digest>/` is a virtual environment with access to the packages of the interpreter that created
     it, such as heronpy. Invariants: an environment appears with one rename, so it is complete or absent, even after a
-    crash; if several processes need the same environment, it is created once; nothing is downloaded, and no package
-    index is used.
+    crash; if several processes need an environment, it is created once; nothing is downloaded, and no index is used.
     """
     if not _SHA256.fullmatch(digest):
         raise PackageError(f"{digest[:80]!r} is not the digest of a wheelhouse; submit the topology again")

@@ -53,8 +53,8 @@ class ChildLogs:
         """Why a process ended, as shown by its output, and whether it ran out of memory.
 
         `exception` is the last exception that the process reported; if there is none, the last line of output is used.
-        A process that was ended by a signal could not report a reason, so its last exception shows only whether it ran
-        out of memory.
+        If a signal ended the process, it could not report a reason, and the exception shows only whether memory ran
+        out.
         """
         child_log = self._logs.get(name)
         last_line = child_log.last_line() if child_log else ""

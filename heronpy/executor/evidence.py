@@ -50,8 +50,8 @@ class _NoSpyError(Exception):
 class Evidence:
     """Collects evidence of what a container's processes are doing.
 
-    `pid_of` returns the pid of a running process, else 0, and `send` sends a signal to the process. `stacks` calls the
-    given function, which makes the process print its stacks, and returns the process's output. `own` is the name of the
+    `pid_of` returns the pid of a running process, else 0, and `send` sends it a signal. `stacks` calls the given
+    function, which makes the process print its stacks, and returns the process's output. `own` is the name of the
     executor itself.
     """
 
@@ -96,7 +96,9 @@ class Evidence:
             raise InvalidRpcError(f"the rate is {request.rate}; it must be from 1 to {RATE_MAX} samples per second")
         program = py_spy()
         if request.native and program is None:
-            raise RpcError("frames of C extensions need py-spy, which is not installed; run 'pip install py-spy'")
+            raise RpcError(
+                "showing frames of C extensions needs py-spy, which is not installed; run 'pip install py-spy'"
+            )
         with self._turn(request.name) as pid:
             rows, by, note = None, PY_SPY, ""
             if program is not None:

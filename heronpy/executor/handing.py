@@ -2,8 +2,8 @@
 before.
 
 The topology is passed to tasks as a file. It is read once, because an update changes nothing that a task needs before
-its physical plan. While the topology cannot be read, a task starts with an earlier executor's copy, or is restarted
-until a copy exists.
+its physical plan. While it cannot be read, a task starts with an earlier executor's copy, or is restarted until a copy
+exists.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 `<home>/containers/<topology id>.<container>.<submission>@<host>/` holds everything except the sockets, whose paths must
 be short, and the packages, which all containers of the host share. Each folder has a lock that the container's first
 process holds; a folder with a free lock has no living owner. Locks do not work across hosts, so the names of folders
-contain a digest of their host; if several hosts share a home, each host examines only its own folders.
+contain a digest of their host; if hosts share a home, each host examines only its own folders.
 
-Invariants: every folder is private to this user (mode 0700, not a link); no folder is removed while its owner may be
+Invariants: every folder is private to this user (mode 0700, not a link); a folder is not removed while its owner may be
 alive.
 """
 

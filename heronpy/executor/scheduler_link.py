@@ -219,8 +219,7 @@ def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]
     """Put all logs of a container into the archive, rotated logs last, and add the names of their processes to
     `archived`.
 
-    The caller may abandon the upload. The upload ends if the store does not answer; the endpoint then gets the
-    remaining logs.
+    The caller may abandon the upload. If the store does not answer, the endpoint gets the remaining logs.
     """
     try:
         for name in newest_first(path.name for path in folder.glob("*.log*")):
@@ -236,8 +235,7 @@ async def send_logs(
 ) -> None:
     """Send the last part of each log, starting with the processes in `first`, until the endpoint accepts no more.
 
-    If a log is archived, only its last line is sent, and only for the first log, because this line has the reason for
-    the end.
+    Of the archived logs, only the last line of the first one is sent, because it has the reason for the end.
     """
     for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
         if path.stem in archived and path.stem != first[0]:

@@ -133,11 +133,9 @@ def to_text(cluster: str, host: str) -> str:
 
 
 def bring(cluster: str, text: str) -> int:
-    """Replace this host's records with the records of another host, in the format of `to_text`; returns the number of
-    topologies.
+    """Replace this host's records with another host's, in the format of `to_text`; returns the number of topologies.
 
-    Raises ConfigError, without quoting the text, if the text is invalid, or if a cluster of that name was created on
-    this host.
+    Raises ConfigError, without quoting the text, if it is invalid or if this host created a cluster of that name.
     """
     try:
         found = json.loads(text)

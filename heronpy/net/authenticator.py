@@ -73,8 +73,8 @@ def judge(age_s: float, told_bytes: int, said_bytes: int) -> Verdict:
 class HandshakeLimiter:
     """Limits the number, time and bytes of TCP connections that have not presented the topology's key yet.
 
-    An admitted connection is no longer observed. ZeroMQ reports a connection that the limiter has closed like any
-    connection that has ended.
+    An admitted connection is no longer observed. ZeroMQ reports a connection that was closed by the limiter like any
+    other.
 
     ZeroMQ limits the size of messages, but accepts messages up to that size from strangers before it asks for their
     key, and keeps silent connections open. Each accepted connection is therefore observed from outside until its

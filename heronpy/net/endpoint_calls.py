@@ -3,8 +3,7 @@
 The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
 one after another, each with a number that stays the same until it is answered or given up, so that each is carried out
 once. A change that was unanswered when the endpoint lost the session is marked `again` when the session is reopened. A
-change that is given up is not sent again; once the endpoint has been informed, it refuses copies that are still in
-transit.
+change that is given up is not sent again; once informed, the endpoint refuses copies that are still in transit.
 """
 
 from __future__ import annotations

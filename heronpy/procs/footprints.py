@@ -45,9 +45,8 @@ class TreeMeter:
 
     Children are found by `/proc/PID/task/TID/children`, which costs one small file per thread and does not examine
     other users' processes. A process that has not used CPU since the last call has most likely started no children, so
-    its children are listed again only from time to time. A process's CPU time includes the CPU time of its ended
-    children, so the sum of a tree never shrinks. If the kernel does not provide these files, only the given processes
-    are measured.
+    they are listed again only from time to time. A process's CPU time includes the CPU time of its ended children, so
+    the sum of a tree never shrinks. If the kernel lacks these files, only the given processes are measured.
     """
 
     def __init__(self, proc: str | os.PathLike[str] = "/proc") -> None:

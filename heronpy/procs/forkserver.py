@@ -123,7 +123,7 @@ class ForkServer:
             pid = os.fork()
         except OSError as error:
             raise FatalError(
-                f"cannot start a process ({error.strerror}); check the limits of processes and memory"
+                f"cannot start a process ({error.strerror}); check the limits on processes and memory"
             ) from None
         if pid == 0:
             try:

@@ -27,9 +27,9 @@ _others = sys.unraisablehook
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """The handler of a signal that ends the command: raises KeyboardInterrupt, and sets the flag that `heed` reads.
 
-    A second signal within a second raises no exception, because it would interrupt the clean-up that the first signal
-    began. Python drops exceptions that are raised in some situations, such as the release of a lock while a module is
-    imported (see `dropped`).
+    A second signal within a second is ignored, because it would interrupt the clean-up that the first signal began.
+    Python drops exceptions that are raised in some situations, such as the release of a lock while a module is imported
+    (see `dropped`).
     """
     global _seen, _raised_at
     now = time.monotonic()

@@ -330,7 +330,7 @@ class Admission:
     async def log_end(self, who: Who, end: endpoint_pb2.LogEnd) -> None:
         if self._log_ends >= LOGS_MAX:
             self.busy += 1
-            raise RetryableRpcError("too many logs arrive at once; send the log again")
+            raise RetryableRpcError("too many logs are arriving; send the log again")
         number, host = self._hosts.get(who[0], (0, ""))
         host = host if number == who[1] else ""
         self._log_ends += 1

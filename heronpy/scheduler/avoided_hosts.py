@@ -24,8 +24,7 @@ class Avoided:
 
 class AvoidedHosts:
     """Avoids each host for `avoid_s` after the last `add` or after its drain has ended.
-    `known` contains the avoided hosts of an earlier scheduler. A host that lost a container and is drained has two
-    entries.
+    `known` has an earlier scheduler's avoided hosts. A host that lost a container and is drained has two entries.
     """
 
     def __init__(self, avoid_s: float, known: Iterable[Avoided] = ()) -> None:

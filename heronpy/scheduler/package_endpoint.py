@@ -1,8 +1,8 @@
 """Provides a topology's package as one archive, for hosts that do not have it.
 
-The archive is created once, in a separate thread. It is a tar file of the package's entry in the cache, without
-compression, owners or times, so that equal packages give equal archives. The file stays in the working folder for the
-next scheduler.
+The archive, created once in a separate thread, is a tar file of the package's entry in the cache, without compression,
+owners or times, so that equal packages give equal archives. The file stays in the working folder for the next
+scheduler.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ def _read(file: Path, offset: int) -> bytes:
 def pack_entry(entry: Path, into: Path, files_max: int = FILES_MAX, bytes_max: int = BYTES_MAX) -> int:
     """Write an entry of the package cache as a tar file, unless the file exists; returns its size.
 
-    The file appears complete or not at all. It contains only files, folders and links, with names relative to the
-    entry.
+    The file appears complete or not at all. It has only files, folders and links, with names relative to the entry.
     """
     try:
         if into.is_file() and not into.is_symlink():

@@ -235,7 +235,9 @@ class StateRecords:
         if found is None:
             return endpoint_pb2.StateAnswer()
         if len(found[0]) > VALUE_MAX_BYTES:
-            raise StateError(f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, too many for another host")
+            raise StateError(
+                f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, which is too many for another host"
+            )
         return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1])
 
     def _watch(self, number: int, path: str) -> Steps:

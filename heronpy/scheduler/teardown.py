@@ -1,7 +1,7 @@
 """Removes the nodes of a topology from the state manager, and the folder of its sockets.
 
 Call this when no process of the topology is left. The execution state is removed last. The name stays taken until then,
-so a half-removed topology is never visible, and a topology that is submitted with the same name cannot interfere.
+so a half-removed topology is never visible, and the name cannot be submitted again.
 
 Before the removal, the content of the nodes is written into a file in the topology's working folder, which later shows
 how the topology ended. Old files are removed (see `outdated`). If the file cannot be written, the topology is removed

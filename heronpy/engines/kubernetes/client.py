@@ -128,9 +128,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> dict[str, Any]:
-        """The API server's answer as JSON. Raises EngineAwayError if there is no answer, or if it is a temporary
-        refusal.
-        """
+        """The API server's answer as JSON. Raises EngineAwayError if it does not answer or temporarily refuses."""
         text = self.text(method, path, query, body, kind)
         try:
             found = json.loads(text)

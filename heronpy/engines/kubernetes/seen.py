@@ -1,8 +1,7 @@
 """Translates a pod's state into the terms of the engine contract. Pure.
 
 Only the kubelet confirms that a pod has ended: by the terminated status of heronpy's container, or by refusing to start
-it. Without this confirmation, a pod that is failed, gone or overdue may still be running on a node that does not
-answer.
+it. Otherwise, a pod that is failed, gone or overdue may still be running on an unreachable node.
 """
 
 from __future__ import annotations

@@ -104,8 +104,7 @@ class Room:
 
 
 def spread(batch: Sequence[Request], rooms: Mapping[str, Room], held: Counter[str]) -> dict[str, list[Request]]:
-    """Group equal requests by node. Each request gets the node with the fewest containers that has enough free
-    resources.
+    """Group equal requests by node. Each gets the node with the fewest containers and enough free resources.
 
     Slurm itself would fill one node after another. Requests under "" may start on any node. `held` is the number of the
     topology's containers on each host, and is updated.

@@ -1,7 +1,7 @@
 """Requests to Spark: an application's properties and size, and the containers that share it. Pure.
 
-The executors of an application have equal sizes, and each runs one task. Containers that start together therefore share
-an application whose executors fit the largest container. An application never grows: later containers get a new
+The executors of an application are equal, and each runs one task. Containers that start together therefore share an
+application whose executors fit the largest container. An application never grows: later containers get a new
 application.
 """
 

@@ -130,5 +130,5 @@ def waits_for(told: Told, slots: int, words: str, starting: bool) -> str:
         return "the Spark application is starting"
     if told.executors >= slots:
         return f"application {told.application}: its executors are busy"
-    why = "the other executors are starting" if starting else "no worker of the cluster has these resources free"
+    why = "the other executors are starting" if starting else "no worker in the cluster has these resources free"
     return f"application {told.application} has {told.executors} of {slots} executors, each with {words}: {why}"
