@@ -67,7 +67,7 @@ class Request:
 
     topology_id: str
     container: int
-    #: 1 for the container's first submission; only grows, even across restarts of the scheduler.
+    #: 1 for the container's first submission; only increases, even if the scheduler restarts.
     submission: int
     #: Cores, which are requested and not enforced.
     cpu: float

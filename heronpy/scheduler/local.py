@@ -62,7 +62,7 @@ log = logging.getLogger("heronpy.scheduler")
 RESTART_MAX_S = 30.0
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
-#: Interval at which the loop shows the guardian that it turns.
+#: Interval at which the event loop sends signs of life to the guardian.
 PULSE_S = 2.0
 ASKED = "a user requested it"
 CAUSE_MAX_CHARS = 400

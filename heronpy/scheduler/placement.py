@@ -236,7 +236,7 @@ class Placement(PlacementFacts):
         if not decision.restart:
             cause = decision.cause if decision.cause != reason.value else ""
             return [Note(what, True), *self._fail(container, reason, f"{cause}: {container.exit_detail}".lstrip(": "))]
-        # The end of a submission that was told to leave never counts, whether or not it already has a successor.
+        # The end of a submission that was asked to leave never counts, whether or not it already has a successor.
         container.restarts += reason is not ExitReason.PREEMPTED
         container.submit_at = now + decision.pause_s
         return [Note(what, True)]

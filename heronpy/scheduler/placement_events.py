@@ -17,7 +17,7 @@ class Phase(Enum):
 
     #: It waits for resources of the engine.
     QUEUED = "queued"
-    #: It has a host but has not said hello yet.
+    #: It has a host but has not sent a hello yet.
     STARTING = "starting"
     #: It is ready but not activated, or has stopped its tasks.
     STANDBY = "standby"

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from heronpy.pools.shards import BUCKETS
 from heronpy.statemgr import paths
 
-#: Stands for the number of a container in the sessions of the user's clients.
+#: Used instead of a container number in the sessions of the user's clients.
 CLIENT: Final = (1 << 32) - 1
 #: Answers up to this size do not count: their number is bounded by the queue of their connection.
 SMALL_MAX_BYTES: Final = 256 << 10
