@@ -42,13 +42,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help="file descriptor to which a byte a second is written, as a sign of life",
     )
     parser.add_argument(
-        "--echo-fd", type=int, default=-1, help="file descriptor to which all log lines of the container are written"
+        "--echo-fd", type=int, default=-1, help="file descriptor to which all of the container's log lines are written"
     )
     parser.add_argument("--life", type=int, default=0, help="how often the slot has already ended in this epoch")
     parser.add_argument("--after", default="", help="why the container was restarted; empty if unknown")
     parser.add_argument("--after-text", default="", help="text of the reason for --after, shown to users")
-    parser.add_argument("--cpu", type=float, default=0.0, help="maximum number of cores of the container; 0: no limit")
-    parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory of the container; 0: no limit")
+    parser.add_argument("--cpu", type=float, default=0.0, help="maximum number of cores for the container; 0: no limit")
+    parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory for the container; 0: no limit")
     return parser.parse_args(argv)
 
 

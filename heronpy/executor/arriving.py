@@ -174,7 +174,7 @@ class Spans:
 
 def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
     """The launch specification for this host; the scheduler has answered at `endpoint`. May raise ConfigError."""
-    submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
+    submitted = Submitted.from_bytes(welcome.submitted, "the scheduler's answer")
     if submitted.topology_id != token.topology_id:
         raise ConfigError(
             "the scheduler at the control endpoint belongs to another topology; submit the topology again"

@@ -227,7 +227,7 @@ class Container:
         # The scheduler has checked these times; the other times concern only the scheduler.
         lost_s = 2 * (welcome.fence_s + welcome.stop_grace_s)
         times = LeaseTimes(welcome.renew_s, welcome.fence_s, lost_s, welcome.stop_grace_s, lost_s)
-        submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
+        submitted = Submitted.from_bytes(welcome.submitted, "the scheduler's answer")
         state_apart = submitted.state_type not in ("local", "endpoint")
         lives = SLOT_LIVES if submitted.program == SLOT else 1
         self._machine = ContainerState(times, _fencing_of(welcome.fencing), boot_s(), state_apart, lives)

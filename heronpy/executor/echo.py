@@ -98,7 +98,7 @@ class Echo:
             if not full:
                 return True
         except OSError as error:  # no reader, or the disk is full
-            log.warning("no more logs are written to the standard output of the first process: %s", error.strerror)
+            log.warning("logs are no longer written to the first process's standard output: %s", error.strerror)
         with self._wake:
             self._full = True
             self.left_out += len(self._waiting)

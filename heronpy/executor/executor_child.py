@@ -127,7 +127,7 @@ class ExecutorChild:
         self.pid = 0
         self._forget_signs()
         for pid in self.kill_all():
-            log.error("process %d of the container was killed but has not ended", pid)
+            log.error("process %d in the container was killed but has not ended", pid)
 
 
 def descendants(pid: int) -> list[int]:

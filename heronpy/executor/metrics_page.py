@@ -171,7 +171,7 @@ class MetricsPage:
             return 200, *self._built(page)
         except Exception:
             log.exception("the page %s failed", words[1])
-            return 500, "text/plain", "the page failed; see the log of the executor\n"
+            return 500, "text/plain", "the page failed; see the executor's log\n"
 
     def _built(self, page: Page) -> tuple[str, str]:
         """Content type and body of a page; cached for KEEP_S, because building costs far more than serving."""

@@ -92,7 +92,7 @@ def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
         return None
     place = _place_of(read_private(file, TEXT_MAX_CHARS))
     if place is None:
-        fix = "the scheduler of the topology writes it again when it starts"
+        fix = "the topology's scheduler writes a new one when it starts"
         if origin_of(cluster):
             fix = (
                 f"run 'heron cluster access {cluster}' on host {origin_of(cluster)} and 'heron cluster access"

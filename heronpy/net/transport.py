@@ -247,7 +247,7 @@ def check_folder(folder: str) -> None:
     loose = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
     if loose or above.st_uid not in (0, os.getuid()):
         raise ConfigError(
-            f"other users can replace {folder}, where the sockets of this topology are; make"
+            f"other users can replace {folder}, which contains this topology's sockets; make"
             f" {os.path.dirname(folder)} a folder that only you can write to, then submit the topology again"
         )
     check_root(os.path.dirname(os.path.dirname(folder)), "the folder for temporary files", sticky=True)

@@ -66,7 +66,7 @@ def configure(
 
 
 def send_the_rest() -> None:
-    """Wait until closed sockets have sent their lingering messages; a process cannot use ZeroMQ afterwards."""
+    """Wait until closed sockets have sent their lingering messages; call this when a process ends its use of ZeroMQ."""
     zmq.Context.instance().term()
 
 

@@ -1,7 +1,7 @@
 """Kernel calls that Python's standard library lacks, and the limit of open files.
 
 Invariant: every call is safe in a freshly forked child (starts no threads, logs nothing). On a system without `prctl`
-the calls do nothing and return False; processes then only detect the end of file on their sockets.
+the calls do nothing and return False; parents then rely only on the end of file on their sockets.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Bindings:
             self._bound = {(int(one[0]), int(one[1])): str(one[2]) for one in found}
         except (ValueError, TypeError, IndexError, KeyError):
             raise ConfigError(
-                f"{self._file} (the processes of the containers) is damaged; kill the topology and submit it again"
+                f"{self._file} (the containers' processes) is damaged; kill the topology and submit it again"
             ) from None
         self._written = dict(self._bound)
 

@@ -212,7 +212,7 @@ def _parse(data: bytes) -> plan_pb2.PlacementLedger:
         return plan_pb2.PlacementLedger.FromString(data)
     except DecodeError:
         raise StateError(
-            "the ledger of the containers in the state manager is damaged; kill the topology and submit it again"
+            "the container ledger in the state manager is damaged; kill the topology and submit it again"
         ) from None
 
 

@@ -112,14 +112,14 @@ class PackageEndpoint:
             try:
                 PackagePieces(self._place, self._topology_id, REMOVE_S).remove()
             except HeronError as error:
-                log.warning("cannot remove the package of the topology from %s: %s", self._place, error)
+                log.warning("cannot remove the topology's package from %s: %s", self._place, error)
 
 
 def _read(file: Path, offset: int) -> bytes:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        raise PackageError(f"the archive {file} of the package cannot be read: {error.strerror}") from None
+        raise PackageError(f"the package archive {file} cannot be read: {error.strerror}") from None
     try:
         # An offset beyond the largest file offset is treated as the end.
         return os.pread(descriptor, PIECE_BYTES, offset) if offset < 1 << 62 else b""
@@ -160,7 +160,7 @@ def _make(entry: Path, file: Path) -> Archive:
         with open(file, "rb") as archive:
             return Archive(size, hashlib.file_digest(archive, "sha256").digest())
     except OSError as error:
-        raise PackageError(f"the archive {file} of the package cannot be read: {error.strerror}") from None
+        raise PackageError(f"the package archive {file} cannot be read: {error.strerror}") from None
 
 
 def _below(folder: Path) -> Iterator[Path]:

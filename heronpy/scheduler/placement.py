@@ -401,7 +401,7 @@ class Placement(PlacementFacts):
         freer = set(one.avoid) - set(self._avoid_for(container, now)) or (one.pinned and container.anywhere)
         if one.phase is Phase.QUEUED and freer:
             one.cancelled_at = now
-            return [Note(f"container {container.number} may use more hosts again; submitting it again")]
+            return [Note(f"container {container.number} may now use more hosts; submitting it again")]
         return []
 
     def _cancel(self, container: Container, one: Submission, now: float) -> list[Effect]:

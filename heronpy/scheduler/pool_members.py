@@ -157,6 +157,6 @@ def records_of(
         record.phase = {
             control_pb2.PROC_RUNNING: "RUNNING", control_pb2.PROC_FAILED: "FAILED"
         }.get(record.state, "STARTING" if slot else "QUEUED")  # fmt: skip
-        record.words = record.exit_detail if slot else "it is waiting for a slot of the pool"
+        record.words = record.exit_detail if slot else "it is waiting for a slot in the pool"
         found.append(record)
     return found

@@ -473,8 +473,8 @@ class EngineScheduler:
             raise RpcError("name the host to drain, as heron status shows it")
         if not traits_of(self._setup.engine).avoids_hosts:
             raise RpcError(
-                f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; remove the host"
-                " from its cluster to have them replaced elsewhere"
+                f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; to have them"
+                " replaced elsewhere, remove the host from its cluster"
             )
         moved = await self._moves.drain(host, wait_s, by)
         what = (

@@ -153,7 +153,7 @@ class StateRecords:
         if sum(one.container == container for one in self._sessions.values()) >= self._limits.of_container:
             raise StateAwayError(
                 f"container {container} has {self._limits.of_container} sessions at the scheduler's control endpoint,"
-                " and gets no more until one ends"
+                " and can open no more until one ends"
             )
         self._sessions[number] = _Session(container, session_s, now + session_s, call)
         self._waiting.pop(number, None)
@@ -403,5 +403,5 @@ def _read(owners: bytes) -> dict[str, _Owner]:
         return {str(path): _Owner(int(one[0]), int(one[1]), float(one[2])) for path, one in found.items()}
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise DamagedStateError(
-            "the record of the ephemerals at the control endpoint is damaged; kill the topology and submit it again"
+            "the control endpoint's record of ephemerals is damaged; kill the topology and submit it again"
         ) from None

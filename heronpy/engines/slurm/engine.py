@@ -337,7 +337,7 @@ class SlurmEngine:
                 found.append(self._check_submission())
             unchecked = unchecked_names(config, self._options.account, self._options.qos)
             if unchecked:
-                fix = "ask the operator of the cluster to check the value: this Slurm also accepts wrong values"
+                fix = "ask the cluster's operator to check the value, because this Slurm also accepts wrong values"
                 found.append(Found.skipped("accounting", unchecked, fix))
         except EngineError as error:
             found.append(
