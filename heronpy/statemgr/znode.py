@@ -96,8 +96,8 @@ def check_size(path: str, data: bytes, ephemeral: bool = False) -> None:
         raise StateError(f"value of state node {path!r} exceeds {MAX_BYTES} bytes")
     if ephemeral and len(data) > PIECE_BYTES:
         raise StateError(
-            f"value of ephemeral state node {path!r} has {len(data)} bytes, but ZooKeeper accepts at most {PIECE_BYTES};"
-            " keep large data in a node that is not ephemeral"
+            f"value of ephemeral state node {path!r} has {len(data)} bytes, but ZooKeeper accepts at most"
+            f" {PIECE_BYTES}; keep large data in a node that is not ephemeral"
         )
 
 
