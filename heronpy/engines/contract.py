@@ -1,12 +1,13 @@
-"""The contract of all engines: the scheduler's requests to a cluster, and the answers of the cluster. Pure.
+"""The contract of all engines: the scheduler's requests to a cluster, and the cluster's answers. Pure.
 
-An engine queues, limits and accounts. It never restarts a container: only the scheduler replaces containers, so that
-two programs never replace the same container. Each container is one object of the engine, whose name has the number of
-the *submission*, so that a successor never waits for the object of its predecessor.
+An engine queues containers, and limits and accounts for their resources. It never restarts a container: only the
+scheduler replaces containers, so that two programs never replace the same container. Each container is one object of
+the engine, whose name has the number of the *submission*, so that a successor never waits for the object of its
+predecessor.
 
 Invariants: each call has its own deadline and may be repeated; an error is an `EngineFatalError`, which is permanent,
-or an `EngineAwayError`, after which the call may or may not have been carried out. An object that `list` does not show,
-or whose host is lost, is not known to have ended: see `Ended`.
+or an `EngineAwayError`, after which the call may or may not have been carried out. An object that is not in `list`, or
+whose host is lost, is not known to have ended (see `Ended`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class EngineError(HeronError):
 
 
 class EngineFatalError(EngineError, FatalError):
-    """A permanent refusal: an unknown partition, image or command, or a missing permission."""
+    """A permanent refusal, for example because of an unknown partition, image or command, or a missing permission."""
 
 
 class EngineAwayError(EngineError, RetryableError):
@@ -38,7 +39,7 @@ class EngineFullError(EngineAwayError):
 
 
 class Ended(Enum):
-    """The engine's knowledge about the end of a container."""
+    """Whether a container has ended, as far as its engine has seen."""
 
     NO = "no"
     #: None of its processes is left: the engine has seen all of them end.
@@ -48,7 +49,7 @@ class Ended(Enum):
 
 
 class EnginePhase(Enum):
-    """The phase of an object in its engine."""
+    """The phase of an object, as reported by its engine."""
 
     #: It waits for resources.
     QUEUED = "queued"
@@ -62,11 +63,11 @@ class EnginePhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One submission of one container."""
+    """The request to submit one container once."""
 
     topology_id: str
     container: int
-    #: 1 for the container's first submission; only grows, even across restarts of the scheduler.
+    #: 1 for the container's first submission; only increases, even if the scheduler restarts.
     submission: int
     #: Cores, which are requested and not enforced.
     cpu: float
@@ -98,7 +99,7 @@ def alike(requests: Iterable[Request]) -> list[list[Request]]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One object as the engine lists it."""
+    """One object in the engine's list."""
 
     engine_id: str
     container: int
@@ -127,7 +128,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Why an object is not running yet."""
+    """The reason why an object is not running yet."""
 
     words: str
     #: Wall time at which the engine expects it to start; None if unknown.
@@ -136,7 +137,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class NodeSize:
-    """The total resources of one kind of host; usage by others is not subtracted."""
+    """The total resources of one kind of host, including resources that others are using."""
 
     cpu: float
     ram_bytes: int
@@ -147,7 +148,7 @@ class NodeSize:
 
 
 class Untried(Enum):
-    """Why a requirement was not tried."""
+    """Why a requirement was not checked."""
 
     #: There is no room for the check now.
     WAITS = "wait"
@@ -169,18 +170,18 @@ class Found:
 
     @classmethod
     def waits(cls, what: str, detail: str, fix: str) -> Found:
-        """A check that waits until the cluster has room; `fix` is the step to take then."""
+        """A check that is postponed until the cluster has free resources; `fix` is the step to take then."""
         return cls(what, True, detail, fix, Untried.WAITS)
 
     @classmethod
     def skipped(cls, what: str, detail: str, fix: str) -> Found:
-        """A check that is impossible from this host; `fix` names who can do it."""
+        """A check that is impossible from this host; `fix` names who can check it."""
         return cls(what, True, detail, fix, Untried.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Properties that differ between engines. An engine that differs from the defaults has the attribute `traits`."""
+    """Properties that differ between engines. An engine has the attribute `traits` unless it has the defaults."""
 
     #: It can keep a container away from hosts; otherwise hosts cannot be drained.
     avoids_hosts: bool = True
@@ -201,16 +202,16 @@ def traits_of(engine: Engine) -> Traits:
 
 
 class Engine(Protocol):
-    """A cluster from the view of one topology's scheduler; safe to use from any thread, one call at a time."""
+    """A cluster as one topology's scheduler uses it. Any thread may call it, but only one call may run at a time."""
 
     def check(self) -> Sequence[Found]:
-        """Check the requirements of the engine: commands, releases, permissions. Problems are returned, not raised."""
+        """Check what the engine requires: commands, releases, permissions. Problems are returned, not raised."""
 
     def node_sizes(self) -> Sequence[NodeSize]:
         """The kinds of hosts on which a container may be placed; empty if the engine does not report them."""
 
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """Create an object per request; returns their engine ids by (container, submission).
+        """Create an object for each request; returns a map from (container, submission) to engine id.
 
         After an `EngineAwayError` some or all objects may exist. They are not submitted again under the same number:
         `list` shows which exist.
@@ -228,24 +229,24 @@ class Engine(Protocol):
         """
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `changed` from another thread when `list` may return changes, or at intervals."""
+        """While the context is open, call `changed` from another thread at intervals or when `list` may change."""
 
     def reach(self) -> tuple[str, ...]:
-        """Addresses at which hosts of the cluster may reach this host, best first."""
+        """Addresses at which the cluster's hosts may be able to reach this host, best first."""
 
     def ready(self, hosts: Collection[str]) -> set[str]:
-        """The subset of the given hosts that accepts containers now."""
+        """Those of the given hosts that currently accept containers."""
 
     def explain(self, engine_id: str) -> Explained:
-        """Why an object waits, and until when."""
+        """Why an object is waiting, and when it is expected to start."""
 
     def termination_report(self, engine_id: str) -> str:
-        """The last output of an object's first process; empty if it is not kept or not readable from this host."""
+        """The last output of an object's first process; empty if it was not kept or cannot be read from this host."""
 
     def look_command(self) -> str:
-        """The command that lists the objects of this topology, including objects that were given up.
+        """A command for users that lists the objects of this topology, including objects that were given up.
         Makes no request.
         """
 
     def topologies(self) -> dict[str, int]:
-        """Ids of all topologies of this user, with the number of their objects that have not ended."""
+        """Map from the id of each topology of this user to the number of its objects that have not ended."""

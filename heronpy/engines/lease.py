@@ -1,16 +1,18 @@
-"""A container's right to act: the lease as the container itself computes it, and the times of all leases. Pure.
+"""A container's right to act: the lease as the container computes it, and the time limits of all leases. Pure.
 
-A container whose host no longer answers may still run. Its successor is activated once the old one can do no harm:
+A container whose host no longer answers may still be running. The successor is activated once the container can do no
+harm:
 
-- `LEASE`: the container asks for a grant every `renew_s`. Without one for `fence_s`, counted from when it *sent* the
-  request that was granted, it stops its tasks, which takes up to `stop_grace_s`. The scheduler counts from when it
-  *received* the last request, and waits `lost_s`, which is longer. Clocks are not compared, only durations.
-  Both count CLOCK_BOOTTIME, so that suspended time counts as well.
-- `EPOCH`: it keeps running; after `lost_s` its successor gets a higher epoch, and messages of the old one are refused.
-- `CONFIRMATION`: it gets no successor before the engine, or a user, has confirmed its end.
+- `LEASE`: the container asks for a grant every `renew_s`. If no grant arrives within `fence_s` after it *sent* the last
+  granted request, it stops its tasks, which takes up to `stop_grace_s`. The scheduler waits for `lost_s`, which is
+  longer, after it *received* the last request. Only durations are compared, not clocks. Both sides use CLOCK_BOOTTIME,
+  so that suspended time counts as well.
+- `EPOCH`: the container keeps running; after `lost_s` its successor gets a higher epoch, and messages from the old
+  container are refused.
+- `CONFIRMATION`: the container gets no successor until the engine or a user has confirmed that it has ended.
 
-If the state manager answers that no scheduler exists, that counts as a grant, from the time of the request: losing a
-scheduler stops no container. `heronpy.scheduler.leases` is the scheduler's side.
+If the state manager answers that no scheduler exists, the answer counts as a grant from the time of the request, so
+losing a scheduler stops no container. The scheduler's side is `heronpy.scheduler.leases`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ REQUESTS_MAX = 64
 
 
 class Fencing(Enum):
-    """How a container that may still run is prevented from acting."""
+    """How a container that may still be running is prevented from acting."""
 
     LEASE = "lease"
     EPOCH = "epoch"
@@ -37,7 +39,7 @@ class Fencing(Enum):
 
 
 class LeaseTimes(Struct, frozen=True):
-    """The times of all leases, in seconds; ConfigError unless they are consistent."""
+    """The time limits of all leases, in seconds; raises ConfigError unless they are consistent."""
 
     renew_s: float = 5.0
     fence_s: float = 40.0
@@ -48,7 +50,9 @@ class LeaseTimes(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.renew_s <= 0 or self.stop_grace_s < 0:
-            raise ConfigError(f"renew_s is {self.renew_s:g} and stop_grace_s {self.stop_grace_s:g}; use positive times")
+            raise ConfigError(
+                f"renew_s is {self.renew_s:g} and stop_grace_s is {self.stop_grace_s:g}; use positive times"
+            )
         if self.fence_s <= 2 * self.renew_s:
             raise ConfigError(
                 f"fence_s is {self.fence_s:g}, which is too short for one lost renewal; it must be more than twice"
@@ -64,9 +68,9 @@ class LeaseTimes(Struct, frozen=True):
             raise ConfigError(f"permit_s is {self.permit_s:g} but must be at least lost_s ({self.lost_s:g})")
 
     def silence_from(self, now: float, alone: bool) -> float:
-        """The time until which an earlier scheduler may still grant leases, if this one takes the permit now.
+        """The time until which an earlier scheduler may still grant leases, if this scheduler takes the permit now.
 
-        `alone`: all earlier schedulers are confirmed to have ended.
+        `alone` means that all earlier schedulers are confirmed to have ended.
         """
         return now if alone else now + self.permit_s
 
@@ -87,7 +91,7 @@ class Lease:
         self.until = 0.0
 
     def ask(self, now: float) -> int:
-        """The number for a request that is sent now to the scheduler or the state manager."""
+        """The number for a request that is now being sent to the scheduler or the state manager."""
         self._number += 1
         self._sent.append((self._number, now))
         return self._number
@@ -99,7 +103,7 @@ class Lease:
             self.until = max(self.until, sent + self._times.fence_s)
 
     def activated(self, number: int, epoch: int, now: float) -> bool:
-        """Record that the answer to a request was an activation; False if it came too late to be used."""
+        """Record that the answer to a request was an activation; returns False if it came too late to be used."""
         sent = self._sent_at(number)
         if sent is None or now - sent >= self._times.fence_s or epoch <= max(self.epoch, self.stopped):
             return False
@@ -115,7 +119,7 @@ class Lease:
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until
 
     def is_in_doubt(self, now: float) -> bool:
-        """Whether to ask the state manager, too, whether a scheduler exists."""
+        """Whether half of the lease has expired, so that the state manager must be asked if a scheduler exists."""
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until - self._times.fence_s / 2
 
     def _sent_at(self, number: int) -> float | None:

@@ -1,5 +1,4 @@
-"""Engines by their kind: heronpy's own engines, and engines of installed packages with the entry point
-`heronpy.engines`.
+"""Opens engines by kind: heronpy's own, and those that installed packages add with the entry point `heronpy.engines`.
 
 An entry point is a function `open(settings, topology_id, command) -> Engine`. Its module is loaded when an engine of
 that kind is opened.
@@ -34,9 +33,9 @@ IMAGE_PYTHON = "/usr/local/bin/python3"
 
 
 def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Sequence[str]) -> Engine:
-    """The engine that runs the containers of one topology; `command` is the command of each container there.
+    """The engine for the containers of one topology; each container runs `command`.
 
-    ConfigError for an unknown kind, or settings that contradict each other.
+    Raises ConfigError for an unknown kind, or for settings that contradict each other.
     """
     if kind in OWN:
         return OWN[kind](settings, topology_id, command)
@@ -49,9 +48,9 @@ def open_engine(kind: str, settings: HasSettings, topology_id: str, command: Seq
 
 
 def way_in(kind: str, settings: HasSettings, cluster: str, port: int) -> str:
-    """A local address forwarded to a port of the scheduler in an engine's cluster; "" if the engine needs none.
+    """A local address that is forwarded to a port of the scheduler in an engine's cluster; "" if the engine needs none.
 
-    EngineError when the connection fails.
+    Raises EngineError if the connection fails.
     """
     if kind != "kubernetes":
         return ""
@@ -87,7 +86,7 @@ def _kubernetes(settings: HasSettings, topology_id: str, command: Sequence[str])
 
 
 def scraped_port(settings: HasSettings) -> int:
-    """The port of container 0's metrics page if other hosts can reach it at a known port; else 0."""
+    """The port of container 0's metrics page if it is fixed and other hosts can reach it; else 0."""
     from heronpy.net.addresses import is_loopback
 
     executor = settings_for(settings, ExecutorSettings)
@@ -96,7 +95,7 @@ def scraped_port(settings: HasSettings) -> int:
 
 
 def template_text(file: str) -> str:
-    """The text of an operator's pod template; ConfigError when it cannot be read."""
+    """The text of an operator's pod template; raises ConfigError if it cannot be read."""
     path = os.path.expanduser(file)
     if not os.path.isabs(path):
         raise ConfigError(f"heron.kubernetes.pod_template is {file!r} but must be an absolute path")
@@ -112,7 +111,7 @@ def template_text(file: str) -> str:
 
 
 def template_of(file: str) -> Mapping[str, Any]:
-    """The parsed pod template of an operator; ConfigError if it cannot be read."""
+    """The parsed pod template of an operator; raises ConfigError if it cannot be read."""
     import yaml
 
     try:
@@ -176,7 +175,7 @@ OWN: Mapping[str, Opener] = {"kubernetes": _kubernetes, "local": _local, "slurm"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Settings by room and field, and lines to print."""
+    """Initial settings of a cluster, by room and field, and lines to print."""
 
     values: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     #: By room.
@@ -186,7 +185,7 @@ class Profile:
 
 
 def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile:
-    """Initial settings of a new cluster, derived from this host for an engine of that kind.
+    """Initial settings for a new cluster with an engine of this kind, derived from this host.
 
     They include a standby topology master, because a cluster has several hosts.
     """
@@ -197,7 +196,7 @@ def profile_of(kind: str, variables: Mapping[str, str] | None = None) -> Profile
 
 
 def _found_by(kind: str, variables: Mapping[str, str] | None) -> Profile:
-    """The profile for a kind of engine; empty for kinds installed as separate packages."""
+    """The profile for a kind of engine; empty if the engine belongs to a separate package."""
     if kind == "kubernetes":
         return _kubernetes_profile()
     if kind == "spark":
@@ -232,23 +231,23 @@ def _spark_profile(variables: Mapping[str, str]) -> Profile:
         master = ""
     if not master:
         return Profile(unknown=f"no spark.master in {file}; {_MASTER_FIX}")
-    return Profile({"spark_engine": {"master": master}}, {"spark_engine": [f"spark.master of {file}"]})
+    return Profile({"spark_engine": {"master": master}}, {"spark_engine": [f"from spark.master in {file}"]})
 
 
 def master_of(defaults: str) -> str:
-    """The master in the text of a spark-defaults.conf; "" if there is none (pure)."""
+    """The master that the text of a spark-defaults.conf names; "" if it names none."""
     found = re.findall(r"^\s*spark\.master(?:\s*[=:]\s*|\s+)(\S+)\s*$", defaults, re.MULTILINE)
     return str(found[-1]) if found else ""
 
 
 def _kubernetes_profile() -> Profile:
-    """Context and namespace of the kubeconfig, and the path of Python in the usual images."""
+    """The profile with context and namespace from the kubeconfig, and the path of Python in the usual images."""
     from heronpy.engines.kubernetes.client import Api
 
     python: dict[str, SettingValue] = {"python": IMAGE_PYTHON}
     # Users of Kubernetes look at kubectl logs first; the kubelet rotates them.
     echo: dict[str, SettingValue] = {"echo": True}
-    notes = {"engine": [f"{IMAGE_PYTHON} is the Python of Docker's official images python:*"]}
+    notes = {"engine": [f"{IMAGE_PYTHON} is the path of Python in Docker's official images python:*"]}
     try:
         api = Api()
         place: dict[str, SettingValue] = {"namespace": api.namespace}

@@ -1,4 +1,4 @@
-"""Helpers that several engines share: polling, the address of this host, and the end of a file."""
+"""Helpers that several engines share: polling, this host's address, and the last part of a file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def polling(poll_s: float, changed: Callable[[], None], wake: threading.Event | 
 
 
 def address_towards(peer: str, network: str = "") -> str:
-    """The address from which this host reaches a peer (host:port); see `address_here`. EngineAwayError without one."""
+    """This host's address on the route to a peer (host:port). Raises EngineAwayError if there is no route."""
     try:
         return address_here(network, peer)
     except ConfigError as error:

@@ -32,7 +32,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--launch", required=True, help="path of launch.json")
     parser.add_argument("--container", required=True, type=int, help="number of the container")
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of the container")
-    parser.add_argument("--parent", type=int, default=0, help="process whose end also ends the executor; 0: none")
+    parser.add_argument(
+        "--parent", type=int, default=0, help="pid of the process with which the executor ends; 0: none"
+    )
     parser.add_argument(
         "--signs-fd",
         type=int,
@@ -40,18 +42,18 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help="file descriptor to which a byte a second is written, as a sign of life",
     )
     parser.add_argument(
-        "--echo-fd", type=int, default=-1, help="file descriptor to which all log lines of the container are written"
+        "--echo-fd", type=int, default=-1, help="file descriptor to which all of the container's log lines are written"
     )
     parser.add_argument("--life", type=int, default=0, help="how often the slot has already ended in this epoch")
     parser.add_argument("--after", default="", help="why the container was restarted; empty if unknown")
-    parser.add_argument("--after-text", default="", help="the reason of --after, as text for users")
-    parser.add_argument("--cpu", type=float, default=0.0, help="maximum number of cores of the container; 0: no limit")
-    parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory of the container; 0: no limit")
+    parser.add_argument("--after-text", default="", help="text of the reason for --after, shown to users")
+    parser.add_argument("--cpu", type=float, default=0.0, help="maximum number of cores for the container; 0: no limit")
+    parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory for the container; 0: no limit")
     return parser.parse_args(argv)
 
 
 def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
-    """Limit this process and its future children; returns the reason if that fails, else ""."""
+    """Limit the resources of this process and its future children; returns the reason if that fails, else ""."""
     from heronpy.procs import container_group  # only for topologies that request resources
 
     container, cpu, ram_bytes = arguments.container, arguments.cpu, arguments.ram_bytes
@@ -66,7 +68,7 @@ def _limit(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
 
 
 def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
-    """Run the executor; returns its exit code. `roles` has the modules to run for each kind of process."""
+    """Run the executor; returns its exit code. `roles` names the module to run for each kind of process."""
     arguments = parse(argv)
     if arguments.parent and not die_with_parent(signal.SIGKILL, arguments.parent):
         return exit_codes.LOST_PARENT

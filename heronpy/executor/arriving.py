@@ -1,5 +1,5 @@
-"""The preparation of a container on its host: it writes the files for the container's processes, checks the shared
-folders, and fetches the package.
+"""Prepares a container on its host: writes the files for the container's processes, checks the shared folders, and
+fetches the package.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S) -> Path:
-    """The interpreter of the environment with a wheelhouse's packages; makes a missing environment.
+    """The Python interpreter of the environment with a wheelhouse's packages; creates the environment if it is missing.
 
-    PackageError when the environment cannot be made; DeadlineError when that takes too long.
+    Raises PackageError if it cannot be created, and DeadlineError if that takes too long.
 
-    `<home>/environments/<digest>/` is a virtual environment with access to the packages of the interpreter that makes
-    it, such as heronpy. Invariants: an entry appears by one rename, so it is complete or absent, even after a crash;
-    several processes that need the same environment make it once; nothing is downloaded, and no package index is used.
+    `<home>/environments/<digest>/` is a virtual environment with access to the packages of the interpreter that created
+    it, such as heronpy. Invariants: an environment appears with one rename, so it is complete or absent, even after a
+    crash; if several processes need an environment, it is created once; nothing is downloaded, and no index is used.
     """
     if not _SHA256.fullmatch(digest):
         raise PackageError(f"{digest[:80]!r} is not the digest of a wheelhouse; submit the topology again")
@@ -102,7 +102,7 @@ def _build(scratch: Path, entry: Path, archive: Path, digest: str, deadline: flo
 
 
 def _make(made: Path, deadline: float, trouble: str) -> None:
-    """Make a virtual environment without pip and with access to the packages of this interpreter."""
+    """Create a virtual environment without pip and with access to the packages of this interpreter."""
     command = [sys.executable, "-P", "-m", "venv", "--system-site-packages", "--without-pip", str(made)]
     try:
         ran = subprocess.run(
@@ -136,7 +136,7 @@ def _name_scripts(made: Path, entry: Path) -> None:
 
 @contextmanager
 def _locked(file: Path, deadline: float) -> Iterator[None]:
-    """Hold this host's lock for making an environment."""
+    """Hold this host's lock for creating an environment."""
     while (descriptor := try_lock(file)) < 0:
         if time.monotonic() >= deadline:
             raise DeadlineError(
@@ -155,26 +155,26 @@ def _left(deadline: float) -> float:
 
 
 class Spans:
-    """The steps of a start, with their durations."""
+    """The steps of a container's start and their durations."""
 
     def __init__(self) -> None:
         self.taken: list[endpoint_pb2.StartSpan] = []
 
     def add(self, name: str, begun_at: float, took_s: float) -> None:
-        """Add a step; `begun_at` is wall time."""
+        """Add a step that began at the wall time `begun_at`."""
         self.taken.append(endpoint_pb2.StartSpan(name=name, begun_at=begun_at, took_s=took_s))
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure a step."""
+        """Measure the duration of a step."""
         begun_at, begun = time.time(), time.monotonic()
         yield
         self.add(name, begun_at, time.monotonic() - begun)
 
 
 def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
-    """The launch specification for this host; the scheduler has answered at `endpoint`. Raises ConfigError."""
-    submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
+    """The launch specification for this host; the scheduler has answered at `endpoint`. May raise ConfigError."""
+    submitted = Submitted.from_bytes(welcome.submitted, "the scheduler's answer")
     if submitted.topology_id != token.topology_id:
         raise ConfigError(
             "the scheduler at the control endpoint belongs to another topology; submit the topology again"
@@ -192,7 +192,7 @@ def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolde
 
 
 def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchSpec:
-    """The launch with the interpreter from its dependencies' environment, which is made if missing."""
+    """The launch with the interpreter from the environment of its dependencies, which is created if missing."""
     digest = launch.submitted.environment
     if not digest:
         return launch
@@ -216,7 +216,7 @@ def _pair(pair: endpoint_pb2.KeyPair) -> Pair:
 
 
 def check_shared(welcome: endpoint_pb2.Welcome) -> None:
-    """Raise ConfigError unless each shared folder of the scheduler is the same folder at its path on this host."""
+    """Raise ConfigError unless each folder that the scheduler shares is the same folder on this host."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
             raise ConfigError(f"the scheduler did not name a file of a shared folder: {folder.path!r}, {folder.name!r}")
@@ -241,7 +241,7 @@ def _read(path: str, max_bytes: int) -> bytes | None:
 
 
 def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Callable[[str, int], bytes]) -> None:
-    """Make sure that this host has the package; raises PackageError. `read(package, offset)` asks the endpoint."""
+    """Fetch the package unless this host has it; raises PackageError. `read(package, offset)` requests a part of it."""
     package = launch.submitted.package
     if package is None:
         return

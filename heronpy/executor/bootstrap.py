@@ -1,8 +1,8 @@
 """`python -Pm heronpy.executor.bootstrap`: the first process of a container on a host of a cluster.
 
 The engine passes the join token as standard input, or as a mounted secret in the folder HERON_JOIN_TOKEN_FOLDER, and
-the number of the submission in the environment. The process ends with the exit code or signal of its executor, so that
-the engine sees the reason.
+the submission number in the environment. The process ends with its executor's exit code or signal, so that the engine
+shows the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from heronpy.procs.linux import become_subreaper, die_with_parent
 
 
 def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor") -> int:
-    """Run the container; returns its exit code, negative for the number of a signal."""
+    """Run the container; returns its exit code, or the negative number of a signal."""
     begun_at = time.time()
     parser = argparse.ArgumentParser(prog="heronpy.executor.bootstrap", description="A container on this host.")
     parser.add_argument(
@@ -84,7 +84,7 @@ def _mounted(folder: str) -> bytes:
 
 
 def _piped() -> bytes:
-    """Read standard input, and replace it by /dev/null so that no child can read it."""
+    """Read standard input, and replace it with /dev/null so that no child process can read it."""
     text = os.read(0, 0)
     while len(text) <= TEXT_MAX_CHARS and (piece := os.read(0, TEXT_MAX_CHARS)):
         text += piece
@@ -95,7 +95,7 @@ def _piped() -> bytes:
 
 
 def leave(code: int) -> None:
-    """End this process with an exit code or, if negative, by that signal. Threads that still wait end with it."""
+    """End this process with an exit code or, if the code is negative, by that signal, without waiting for threads."""
     sys.stdout.flush()
     sys.stderr.flush()
     if code < 0:

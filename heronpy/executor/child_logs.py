@@ -1,4 +1,4 @@
-"""The output of a container's processes: log files, final messages of ended processes, stacks on request."""
+"""The output of a container's processes: log files, the final messages of ended processes, and stacks on request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot alloca
 
 
 class ChildLogs:
-    """One log per process name, for all its incarnations; belongs to the event loop. `echo` gets all lines too."""
+    """One log for each process name and all its incarnations; not thread-safe. `echo` also receives all lines."""
 
     def __init__(
         self, folder: Path, settings: LoggingSettings, echo: Callable[[str, bytes], None] | None = None
@@ -34,7 +34,7 @@ class ChildLogs:
         self._logs: dict[str, ChildLog] = {}
 
     def open_output(self, name: str) -> int:
-        """A pipe into the log of a process that is about to start; the caller closes this writing end."""
+        """Open a pipe into the log of a process that is about to start; returns the end that the caller must close."""
         child_log = self._logs.get(name)
         if child_log is None:
             path, limits = self._folder / f"{name}.log", self._settings
@@ -43,17 +43,18 @@ class ChildLogs:
         return child_log.open_pipe()
 
     def logged(self, name: str) -> int:
-        """Bytes that a process has logged so far, in all its incarnations."""
+        """The number of bytes that a process has logged so far, in all its incarnations."""
         child_log = self._logs.get(name)
         return child_log.logged if child_log is not None else 0
 
     def termination_report(
         self, name: str, exception: control_pb2.ExceptionReport | None, killed: bool
     ) -> tuple[str, bool]:
-        """Why a process ended, according to its own output, and whether it ran out of memory.
+        """Why a process ended, as shown by its output, and whether it ran out of memory.
 
-        `exception` is the last exception that it reported; without one the last line is used. A process that a signal
-        ended could not report anything at its end, so its last exception shows only whether it lacked memory.
+        `exception` is the last exception that the process reported; if there is none, the last line of output is used.
+        If a signal ended the process, it could not report a reason, and the exception shows only whether memory ran
+        out.
         """
         child_log = self._logs.get(name)
         last_line = child_log.last_line() if child_log else ""
@@ -66,14 +67,14 @@ class ChildLogs:
         return words[:DETAIL_MAX], exception.out_of_memory
 
     def ended(self, effect: Ended) -> None:
-        """Write why a process has ended into its log, if a kill left the process no time for that."""
+        """If a process was killed before it could log the reason, write the reason into its log."""
         child_log = self._logs.get(effect.spec.name)
         if child_log is not None and effect.reason in _SPEECHLESS and not effect.raised:
             why = effect.reason.value.replace("_", " ")
             child_log.note(f"{effect.spec.name} has ended: {why}{f': {effect.detail}' if effect.detail else ''}")
 
     async def stacks(self, name: str, ask: Callable[[], None]) -> str | None:
-        """The stacks that a process prints after `ask`; "" without an answer, None if the process has no log."""
+        """The stacks that a process prints after `ask`; "" if it prints none, and None if it has no log."""
         child_log = self._logs.get(name)
         if child_log is None:
             return None

@@ -1,7 +1,7 @@
-"""Asks a topology master that may be on another host for its time.
+"""Requests the time of a topology master that may be on another host.
 
-It asks only over TCP, because a master whose socket is a file is on this host. A master that turns out to be on this
-host is not asked again until this executor registers with another one.
+Requests are sent only over TCP, because a master whose socket is a file is on this host. If a master turns out to be on
+this host, no further requests are sent until this executor registers with another master.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class ClockProbe:
         self._masters = 0
 
     def registered(self) -> None:
-        """Record a new topology master, which may be on another host."""
+        """Record that this executor has registered with a new topology master, which may be on another host."""
         self._masters += 1
         self._clock = 0
         self._filter.clear()
 
     async def ask(self) -> None:
-        """Measure one round trip. A master that does not answer, or is of an earlier release, gives no sample."""
+        """Measure one round trip. There is no sample if the master does not answer or has an earlier release."""
         if self._asking or self._clock == self._own():
             return
         self._asking, master = True, self._masters
@@ -66,7 +66,7 @@ class ClockProbe:
         self._filter.take(sent_ns, reply.at, heard_ns)
 
     def offset(self) -> control_pb2.ClockOffset | None:
-        """The offset for heartbeats; None on the same host, or if unknown."""
+        """The clock offset for heartbeats; None if the master is on the same host, or if unknown."""
         best = self._filter.best(self._now_ns()) if self._clock != self._own() else None
         if best is None:
             return None

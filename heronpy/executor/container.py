@@ -1,7 +1,7 @@
-"""The shell of a container on another host: joins endpoint, folders and executor; `container_state` decides.
+"""The shell of a container on another host: connects endpoint, folders and executor; `container_state` decides.
 
-Invariants: everything that this process has started or made is gone when `run` returns, except the packages of its
-host; a container that ends sends the ends of its logs first, within `LOGS_S`.
+Invariants: everything that this process has started or created is gone when `run` returns, except the packages on its
+host; before it ends, a container sends the last part of its logs within `LOGS_S`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Who:
 
 
 class Container:
-    """`await run()` returns the exit code, negative for the number of a signal. Needs asyncio's own loop."""
+    """`await run()` returns the exit code, or the negative number of a signal. Requires asyncio's own event loop."""
 
     def __init__(
         self, token: JoinToken, who: Who, executor_module: str, start_s: float, begun_at: float, parent: int
@@ -193,7 +193,7 @@ class Container:
         return code
 
     async def _admitted(self) -> Admitted | None:
-        """The endpoint's answer; None if this process is asked to end before the answer arrives."""
+        """The endpoint's answer to the join request; None if this process is asked to end before the answer arrives."""
         begun = time.monotonic()
         admission = asyncio.ensure_future(self._link.admit(self._hello, self._start_s))
         await asyncio.wait((admission, self._end), return_when=asyncio.FIRST_COMPLETED)
@@ -221,13 +221,13 @@ class Container:
         )
 
     async def _arrive(self, admitted: Admitted) -> None:
-        """Begin to renew the lease, and prepare the files of the executor; returns early if the container ends."""
+        """Begin to renew the lease, and prepare the executor's files; returns early if the container ends."""
         welcome = admitted.welcome
         self._kept_bytes = min(welcome.log_kept_bytes, LOG_END_MAX_BYTES)
         # The scheduler has checked these times; the other times concern only the scheduler.
         lost_s = 2 * (welcome.fence_s + welcome.stop_grace_s)
         times = LeaseTimes(welcome.renew_s, welcome.fence_s, lost_s, welcome.stop_grace_s, lost_s)
-        submitted = Submitted.from_bytes(welcome.submitted, "the answer of the scheduler")
+        submitted = Submitted.from_bytes(welcome.submitted, "the scheduler's answer")
         state_apart = submitted.state_type not in ("local", "endpoint")
         lives = SLOT_LIVES if submitted.program == SLOT else 1
         self._machine = ContainerState(times, _fencing_of(welcome.fencing), boot_s(), state_apart, lives)
@@ -321,7 +321,9 @@ class Container:
         assert launch is not None and folder is not None
         if life:
             log.warning(
-                "the slot has ended and is restarted (%d of at most %d times in its epoch)", life, SLOT_LIVES - 1
+                "the slot has ended and is being restarted (restart %d of at most %d in its epoch)",
+                life,
+                SLOT_LIVES - 1,
             )
         file = str(folder.path / arriving.LAUNCH)
         module = SLOT_MODULE if launch.submitted.program == SLOT else self._module
@@ -352,7 +354,7 @@ class Container:
             self._feed(LeaveHeard())
 
     async def _say_farewell(self) -> None:
-        """Report the end to the endpoint, because the engine may be gone and unable to confirm the end."""
+        """Report to the endpoint that this container ends, because the engine may be gone and unable to confirm it."""
         machine = self._machine
         send = machine.farewell(boot_s()) if machine is not None else None
         if machine is None or send is None:
@@ -416,13 +418,13 @@ class Container:
         self._own_log = own_log
 
     def _say(self, text: str) -> None:
-        """Write the termination report to stderr, where the engine may keep it, if this process has a log file."""
+        """If this process has a log file, also write the termination report to stderr, which the engine may keep."""
         if self._own_log is not None:
             with suppress(OSError):
                 os.write(self._stderr, f"{self._name}: {text}\n".encode(errors="replace"))
 
     async def _preparing_ended(self) -> None:
-        """Wait for the end of preparation: its folders cannot be removed earlier."""
+        """Wait until preparation has ended, because its folders cannot be removed earlier."""
         deadline = time.monotonic() + PREPARING_ENDS_S
         while self._preparing is not None and not self._preparing.done() and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
@@ -435,7 +437,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """The settings of a submit, until this host has a launch file."""
+    """The submitted settings, used until this host has a launch file."""
 
     submitted: Submitted
 
@@ -454,7 +456,7 @@ def host_name() -> str:
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run the call in a daemon thread, so that the process can end without waiting for it."""
+    """Run a call in a daemon thread, so that the process can end without waiting for the call."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -468,7 +470,7 @@ def _in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def _has_scheduler(launch: LaunchSpec) -> bool | None:
-    """Whether the state manager has the location of a scheduler; None without an answer."""
+    """Whether the state manager has a scheduler's location; None if it does not answer."""
     try:
         state = open_state_of(launch)
         try:
@@ -484,4 +486,4 @@ def _fencing_of(name: str) -> Fencing:
     try:
         return Fencing(name)
     except ValueError:
-        raise ConfigError(f"the scheduler asks for fencing {name!r}, which this release does not know") from None
+        raise ConfigError(f"the scheduler asks for fencing {name!r}, which this release does not support") from None

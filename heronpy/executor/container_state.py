@@ -1,10 +1,10 @@
-"""The life cycle of a container's submission on its host: stand by, act in an epoch, stop, end. Pure.
+"""The life cycle of a submission on its host: it stands by, acts in an epoch, stops and ends. Pure.
 
 Invariants:
 - The executor is started only in an epoch that the scheduler has given, and never in an epoch in which it has stopped.
-- The executor runs at most for the time of the lease plus the grace of its stop.
+- The executor runs no longer than the lease plus the grace for stopping.
 - A container that was asked to end never starts its executor again.
-- At most one request for the lease is in flight.
+- At most one lease request is in flight.
 - `End` is the last effect.
 """
 
@@ -29,14 +29,14 @@ BACK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a submission replaced another one, according to the endpoint."""
+    """Why a submission has replaced another submission, as reported by the endpoint."""
 
     reason: str
     text: str
 
 
 class Word(Enum):
-    """The answer of the endpoint to a request for the lease."""
+    """The endpoint's answer to a lease request."""
 
     NONE = "none"
     GRANTED = "granted"
@@ -75,19 +75,19 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLate:
-    """The lease request with this number got no answer in time, or a temporary refusal."""
+    """The lease request with this number was not answered in time, or was temporarily refused."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkBack:
-    """The connection to the endpoint is open again after a loss; earlier requests may never be answered."""
+    """The connection to the endpoint has been reopened after a loss; earlier requests may never be answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered:
-    """The state manager's answer whether a scheduler exists; `has_scheduler` is None without an answer."""
+    """The state manager's answer whether a scheduler exists; `has_scheduler` is None if it did not answer."""
 
     number: int
     has_scheduler: bool | None
@@ -107,7 +107,7 @@ class ExecutorEnded:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal from the engine, which will end the container soon or, with `now`, asks the container to end itself."""
+    """A signal from the engine, which will end the container soon; if `now` is set, the container must end itself."""
 
     now: bool
     why: str
@@ -131,7 +131,7 @@ Event = (
 # ---- effects --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Ask the endpoint for the lease; the answer may take `wait_s`."""
+    """Send a lease request to the endpoint; the answer may take up to `wait_s`."""
 
     number: int
     epoch: int
@@ -158,7 +158,7 @@ class StartExecutor:
     epoch: int
     after: Cause | None = None
     life: int = 0
-    """Number of earlier ends in this epoch."""
+    """How often the executor has already ended in this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +170,14 @@ class StopExecutor:
 
 @dataclass(frozen=True, slots=True)
 class KillExecutor:
-    """Kill all processes of the executor; repeated until they are gone."""
+    """Kill all processes of the executor; this effect is repeated until they are gone."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the container. `status` is the wait status of an executor that ended by itself."""
+    """End the container. `status` is the executor's wait status if the executor ended without being asked."""
 
     ending: Ending
     why: str
@@ -198,10 +198,11 @@ class Phase(Enum):
 
 
 class ContainerState:
-    """`handle(event, now)` returns the effects, in order; `now` counts CLOCK_BOOTTIME seconds.
+    """The state of one submission. `handle(event, now)` returns the effects in order; `now` is CLOCK_BOOTTIME in
+    seconds.
 
     The executor is killed `stop_grace_s` after it was asked to end. The executor and all its processes end together;
-    `lives` is the number of runs in one epoch, above 1 only for a slot.
+    `lives` is the maximum number of runs in one epoch, which is above 1 only for a slot.
     """
 
     def __init__(
@@ -235,14 +236,14 @@ class ContainerState:
 
     @property
     def leave_unheard(self) -> str:
-        """Why the container has to leave, until the endpoint has received the report; else ""."""
+        """Why the container has to leave; "" if it need not leave, or after the endpoint has received the report."""
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
-        """The last message of a container that its engine ends, sent after all its processes have ended.
+        """The last message of a container that is being ended by its engine, sent after all its processes have ended.
 
-        After this message, no successor waits for the lease to expire. None if the container has never acted, or ends
-        for a reason that its engine reports.
+        After this message, no successor waits for the lease to expire. Returns None if the container has never acted,
+        or ends for a reason that its engine reports.
         """
         if self.phase is not Phase.ENDED or not self._leave_why or not self._lease.stopped:
             return None
@@ -344,13 +345,12 @@ class ContainerState:
         return [StopExecutor(why)] if grace else []
 
     def _in_time(self, now: float) -> list[Effect]:
-        """The effects that are due at this time."""
         effects: list[Effect] = []
         if self.phase is Phase.ENDED:
             return effects
         if self._lease.is_over(now):
             if self.phase is Phase.ACTING:
-                effects += self._stop(f"its lease was not granted for {self._times.fence_s:g} s", now)
+                effects += self._stop(f"its lease has not been granted in the last {self._times.fence_s:g} s", now)
             elif self.phase in (Phase.PREPARING, Phase.STANDBY):
                 self._lease.stop()  # no process has run yet
         if self.phase is Phase.ACTING and now >= self._silent_at:

@@ -1,6 +1,6 @@
-"""The processes that a container should run according to the packing plan, and the command of each. Pure.
+"""The processes that a container should run according to the packing plan, and their commands. Pure.
 
-Container 0 has the topology master, and the Spark gateway and the checkpoint replicator if there are any. Any other
+Container 0 has the topology master and, if they are used, the Spark gateway and the checkpoint replicator. Any other
 container of the plan has its stream manager, its tasks, and its share of the standby topology masters, which are
 assigned round robin. A container that is not in the plan has no processes.
 """
@@ -27,7 +27,7 @@ REPLICATOR = "checkpoint-replicator"
 
 
 class Roles(Struct, frozen=True):
-    """For each kind of process, the module whose `main(argv)` it runs."""
+    """The module whose `main(argv)` is run, for each kind of process."""
 
     tmaster: str = "heronpy.tmaster"
     stmgr: str = "stmgr"
@@ -72,9 +72,9 @@ def desired_processes(
     replicates: bool = False,
     has_run: Collection[int] = (),
 ) -> tuple[ProcessSpec, ...]:
-    """The processes of a container; at a stop, tasks end before the processes to which they are connected.
+    """The processes of a container. When they are stopped, tasks end before the processes to which they are connected.
 
-    `has_run`: tasks that have initialised under an earlier executor.
+    `has_run` contains the tasks that have initialised under an earlier executor.
     """
     if container == 0:
         specs = [ProcessSpec(TMASTER, TMASTER, stop_rank=1, critical=True, stop_grace_s=stop_grace_s)]
@@ -112,7 +112,7 @@ def desired_processes(
 def command_of(
     spec: ProcessSpec, number: int, place: Place, roles: Roles, *, after: ExitReason | None, preload: bool
 ) -> Command:
-    """The command for start `number` of a process; `after` describes the end of the predecessor, if there was one."""
+    """The command for start `number` of a process; `after` is the reason why the previous process ended, if any."""
     argv = ["--launch", place.launch_file]
     if spec.role not in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR):
         argv += ["--container", str(place.container)]

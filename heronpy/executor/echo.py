@@ -1,8 +1,8 @@
-"""Copies the logs of a container to the standard output of its first process: `kubectl logs`, Slurm's job output.
+"""Copies a container's logs to the standard output of its first process, for `kubectl logs` and Slurm's job output.
 
-Each line begins with the name of its process, and lines of two processes never mix. Writers of logs never wait for the
-reader of that output. The waiting lines are bounded, and omitted lines are counted and reported in the output itself.
-An output that is a file ends at the size that all log files of a process may have.
+Each line begins with the name of its process, and lines from different processes never mix. Log writers never wait for
+the reader of the output. The queue of lines is bounded, and omitted lines are counted and reported in the output. If
+the output is a file, its size is limited to the total size of a process's log files.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class Echo:
                 untold, self._untold = (self._untold, 0) if not self._waiting and not self._full else (0, self._untold)
             if not self._write(text):
                 return
-            if untold and not self._say(f"{untold} lines were left out: this output is read too slowly"):
+            if untold and not self._say(f"{untold} lines were left out, because this output is read too slowly"):
                 return
 
     def _say(self, text: str) -> bool:
         return self._write(f"{self._name} | echo: {text}\n".encode())
 
     def _write(self, text: bytes) -> bool:
-        """Write a text; False if the file is full."""
+        """Write a text; returns False if the file is full."""
         full = self._max_bytes is not None and os.fstat(self._fd).st_size + len(text) > self._max_bytes
         if full and os.fstat(self._fd).st_size <= (self._max_bytes or 0):
             said = "this file has reached its maximum size and ends here; the log files continue"
@@ -98,7 +98,7 @@ class Echo:
             if not full:
                 return True
         except OSError as error:  # no reader, or the disk is full
-            log.warning("no more logs are written to the standard output of the first process: %s", error.strerror)
+            log.warning("logs are no longer written to the first process's standard output: %s", error.strerror)
         with self._wake:
             self._full = True
             self.left_out += len(self._waiting)
@@ -107,7 +107,7 @@ class Echo:
         return False
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """Accept no further lines, and write the waiting lines for up to this time. Idempotent."""
+        """Accept no further lines, and write the queued lines for up to `within_s` seconds. Idempotent."""
         with self._wake:
             self._over = True
             self._wake.notify()
@@ -134,13 +134,13 @@ class _Handler(logging.Handler):
 
 
 def _pieces(mark: bytes, line: bytes) -> list[bytes]:
-    """The pieces of a line, each small enough for one write and with the mark at its beginning."""
+    """Split a line into pieces that begin with the mark and are small enough for one write."""
     most = PIECE_MAX_BYTES - len(mark) - 1
     return [mark + line[at : at + most] + b"\n" for at in range(0, max(len(line), 1), most)]
 
 
 def open_echo(fd: int, name: str, file_max_bytes: int, files_max: int) -> Echo | None:
-    """The echo on the output that this process was given; None without an output."""
+    """An echo to the file descriptor that was given to this process; None if there is none."""
     if fd < 0:
         return None
     os.set_inheritable(fd, False)

@@ -1,9 +1,9 @@
-"""Evidence of what a container's processes do: their stacks, a profile, their objects by type.
+"""Collects evidence of what a container's processes are doing: their stacks, a profile, and their objects by type.
 
-Answers `DumpStacks`, `Profile` and `Heap` at the container's file service, for each of its processes and for the
-executor itself. py-spy samples a process if it is installed and may attach; else the process samples itself, see
-`heronpy.procs.sampler`. One request per process and `AT_ONCE_MAX` per container run at a time. Duration, number of
-stacks and size of the answer have limits.
+It answers `DumpStacks`, `Profile` and `Heap` requests to the container's file service, for each process of the
+container, including the executor. py-spy samples a process if it is installed and may attach; otherwise the process
+samples itself (see `heronpy.procs.sampler`). At most one request per process and `AT_ONCE_MAX` requests per container
+run at a time. Duration, number of stacks and size of the answer have limits.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ PY_SPY, ITSELF = "py-spy", "the process itself"
 
 
 class _NoSpyError(Exception):
-    """py-spy failed; the text has the reason."""
+    """py-spy failed; the text contains the reason."""
 
 
 class Evidence:
-    """Takes evidence of a container's processes.
+    """Collects evidence of what a container's processes are doing.
 
-    `pid_of` returns the pid of a running process, else 0, and `send` signals it. `stacks` calls the given function,
-    which makes the process print its stacks, and returns its output. `own` is the name of the executor itself.
+    `pid_of` returns the pid of a running process, else 0, and `send` sends it a signal. `stacks` calls the given
+    function, which makes the process print its stacks, and returns the process's output. `own` is the name of the
+    executor itself.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Evidence:
 
     # ---- requests ---------------------------------------------------------------------------
     async def dump_stacks(self, request: control_pb2.DumpStacks) -> control_pb2.DumpStacksReply:
-        """The stacks of all threads of a process, which also go to its log. RpcError if the process prints none."""
+        """The stacks of all threads of a process, also written to its log. Raises RpcError if it prints none."""
         with self._turn(request.name) as pid:
             if request.name == self._own:
                 text = _own_stacks()
@@ -86,7 +87,7 @@ class Evidence:
             return control_pb2.DumpStacksReply(text=shown)
 
     async def profile(self, request: control_pb2.Profile) -> control_pb2.Answer:
-        """Samples of a process by function. RpcError if the process ends or cannot be sampled."""
+        """Sample a process; returns seconds by stack. Raises RpcError if the process ends or cannot be sampled."""
         if not DURATION_MIN_S <= request.duration_s <= DURATION_MAX_S:
             raise InvalidRpcError(
                 f"the duration is {request.duration_s:g} s; it must be from {DURATION_MIN_S:g} to {DURATION_MAX_S:g} s"
@@ -95,7 +96,9 @@ class Evidence:
             raise InvalidRpcError(f"the rate is {request.rate}; it must be from 1 to {RATE_MAX} samples per second")
         program = py_spy()
         if request.native and program is None:
-            raise RpcError("frames of C extensions need py-spy, which is not installed; run 'pip install py-spy'")
+            raise RpcError(
+                "showing frames of C extensions needs py-spy, which is not installed; run 'pip install py-spy'"
+            )
         with self._turn(request.name) as pid:
             rows, by, note = None, PY_SPY, ""
             if program is not None:
@@ -112,7 +115,7 @@ class Evidence:
             return packed(profile_of(rows, by, note))
 
     async def heap(self, request: control_pb2.Heap) -> control_pb2.Answer:
-        """The objects of a process by type; the process stops for up to about `limit_s`. RpcError if it ends."""
+        """Count a process's objects by type, which stops it for up to about `limit_s`. Raises RpcError if it ends."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
                 f"a count of objects may take {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s and list 1 to {TOP_MAX} types"
@@ -131,7 +134,7 @@ class Evidence:
 
     @contextlib.contextmanager
     def _turn(self, name: str) -> Iterator[int]:
-        """Reserve a process against other requests for evidence; yields the pid."""
+        """Refuse other requests for evidence of a process while the context is open; yields the pid."""
         pid = self._pid(name)
         if not pid:
             raise InvalidRpcError(f"{name} is not running in this container")
@@ -165,7 +168,7 @@ class Evidence:
         return [(tuple(row["stack"]), row["seconds"]) for row in found["rows"]]
 
     async def _ask(self, name: str, pid: int, wanted: Mapping[str, Any], takes_s: float, meanwhile: str) -> Any:
-        """Signal a process and read its answer. RpcError if the process ends, DeadlineError without an answer."""
+        """Signal a process and read its answer. Raises RpcError if it ends, and DeadlineError if it does not answer."""
         ask, answer = paths_of(self._folder, pid)
         answer.unlink(missing_ok=True)
         write_private_text(ask, json.dumps(wanted))
@@ -191,7 +194,7 @@ class Evidence:
 
     # ---- py-spy -----------------------------------------------------------------------------
     def _spy(self, program: str, pid: int, request: control_pb2.Profile) -> list[Row]:
-        """The output of py-spy; blocks."""
+        """Run py-spy until it ends; returns its samples."""
         out = Path(self._folder) / f"spy-{pid}.raw"
         seconds = math.ceil(request.duration_s)
         words = [program, "record", "--pid", str(pid), "--duration", str(seconds), "--rate", str(request.rate)]
@@ -241,7 +244,6 @@ def _reason(said: str) -> str:
 
 
 def _own_stacks() -> str:
-    """The stacks of this process, as the interpreter prints them."""
     with open(os.memfd_create("stacks"), "w+", encoding="utf-8", errors="replace") as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
@@ -249,7 +251,7 @@ def _own_stacks() -> str:
 
 
 def _listens(pid: int) -> bool:
-    """Whether the process handles the signal, which would end it otherwise."""
+    """Whether the process handles SIGUSR2, which would otherwise kill it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""The executor as a child of the container's first process, with everything that descends from it.
+"""Runs the executor and all its descendants below the container's first process.
 
-The first process adopts and reaps orphaned descendants (as subreaper, or as process 1 of a container). Invariants:
-an end is reported once, after no process below this one is left; the child dies with this process.
+The first process adopts and reaps orphaned descendants (as subreaper, or as process 1 of a container). Invariants: the
+end of the executor is reported once, when no descendant of this process is left; the child dies with this process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GONE_S = 10.0
 
 
 class ExecutorChild:
-    """Needs a running loop of asyncio in the main thread."""
+    """The executor and all its descendants. Requires a running asyncio loop in the main thread."""
 
     def __init__(self, on_sign: Callable[[], None], on_ended: Callable[[int], None]) -> None:
         self._on_sign = on_sign
@@ -38,9 +38,9 @@ class ExecutorChild:
         self._signs = -1
 
     def start(self, argv: Sequence[str], environ: dict[str, str], output: int, echo: int = -1) -> None:
-        """Start the executor in its own session, with `echo` as ECHO_FD if given.
+        """Start the executor in a new session; `echo`, if given, becomes its ECHO_FD.
 
-        OSError when the program does not exist, or no further process can be started.
+        Raises OSError if the program does not exist, or if no further process can be started.
         """
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -83,7 +83,7 @@ class ExecutorChild:
 
     @staticmethod
     def kill() -> None:
-        """Kill everything below this process, including processes that have left its session."""
+        """Kill all descendants of this process, including processes that have left its session."""
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -110,7 +110,7 @@ class ExecutorChild:
                 self._on_ended(status)
 
     def kill_all(self) -> list[int]:
-        """Kill and reap everything below this process; returns the pids that did not end."""
+        """Kill and reap all descendants of this process; returns the pids of processes that did not end."""
         deadline = time.monotonic() + GONE_S
         while left := descendants(os.getpid()):
             self.kill()
@@ -122,16 +122,16 @@ class ExecutorChild:
         return []
 
     def close(self) -> None:
-        """Kill and reap the remaining processes; call this when no code waits for a program. Idempotent."""
+        """Kill and reap the remaining processes. Call this only when no code is waiting for a program. Idempotent."""
         self._loop.remove_signal_handler(signal.SIGCHLD)
         self.pid = 0
         self._forget_signs()
         for pid in self.kill_all():
-            log.error("process %d of the container was killed but has not ended", pid)
+            log.error("process %d in the container was killed but has not ended", pid)
 
 
 def descendants(pid: int) -> list[int]:
-    """The living processes below a process, including zombies that wait for their parents."""
+    """All living descendants of a process, including zombies that their parents have not reaped yet."""
     found, todo = [], _children(pid)
     while todo:
         one = todo.pop()
@@ -141,7 +141,6 @@ def descendants(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """The children of all threads of the process."""
     found = []
     with contextlib.suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{pid}/task"):

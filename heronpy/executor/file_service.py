@@ -1,9 +1,10 @@
-"""The file service of a container: logs and dead letters by their listed names, and evidence of processes.
+"""The file service of a container, which returns logs and dead letters by their listed names, and evidence of
+processes.
 
-Only regular files directly in two folders are opened. They are opened through a descriptor of the folder and never
-through a link, so that no name leads elsewhere. A name that the service does not list is refused. An answer has at most
-`READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder, and each service lists the
-files of its container. The service of container 0 also lists files that belong to no container.
+Only regular files that are directly in one of two folders are opened. They are opened through a descriptor of the
+folder and never through a link, so that no name leads elsewhere. A name that the service does not list is refused. An
+answer has at most `READ_MAX_BYTES` and `LISTED_MAX` names. On one machine all containers write into one folder, and
+each service lists the files of its container. The service of container 0 also lists files that belong to no container.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def socket_name(container: int) -> str:
 
 
 def belongs(process: str, container: int, alone: bool = False) -> bool:
-    """Whether a process of this name belongs to this container; a process without a container belongs to container 0.
+    """Whether a process with this name belongs to this container; a process without a container belongs to container 0.
 
-    With `alone`, no other container writes into the folder, so a process without a container (a standby topology
+    `alone` means that no other container writes into the folder, so a process without a container (a standby topology
     master) also belongs to this container.
     """
     own = (stmgr_id(container), executor_id(container), bootstrap_id(container))
@@ -83,7 +84,7 @@ class ContainerFiles:
         return reply
 
     def read(self, request: control_pb2.ReadFile) -> control_pb2.ReadFileReply:
-        """A piece of a file; InvalidRpcError for a name that is not listed."""
+        """A piece of a file; raises InvalidRpcError for a name that is not listed."""
         folder, slash, name = request.name.partition("/")
         if not slash or folder not in _SUFFIXES or not self._is_ours(folder, name):
             raise InvalidRpcError(f"container {self._container} has no file {request.name!r}")
@@ -100,7 +101,7 @@ class ContainerFiles:
         return control_pb2.ReadFileReply(data=data, offset=offset, size=status.st_size, file=status.st_ino)
 
     def search(self, request: control_pb2.SearchFile) -> control_pb2.SearchFileReply:
-        """Hits in a log, newest first; raises InvalidRpcError for an unlisted name or a text with a line end."""
+        """Hits in a log, newest first; raises InvalidRpcError for an unlisted name or a text with a line break."""
         text = request.text.encode("utf-8", "surrogatepass")
         if not text or len(text) > TEXT_MAX_BYTES or b"\n" in text:
             raise InvalidRpcError(f"the text to find must be one line of 1 to {TEXT_MAX_BYTES} bytes")
@@ -120,7 +121,7 @@ class ContainerFiles:
         return reply
 
     def _open_same(self, name: str, file: int) -> int:
-        """A descriptor of the log with this inode, which a rotation may have renamed; -1 if the log is gone."""
+        """A descriptor for the log with this inode, which rotation may have renamed; -1 if the log is gone."""
         base, _, digits = name.rpartition(".")
         later = f"{base}.{int(digits) + 1}" if digits.isdigit() else f"{name}.1"
         for one in (name, later):
@@ -176,10 +177,10 @@ class ContainerFiles:
 
 
 class FileService:
-    """Answers `ListFiles`, `ReadFile`, `SearchFile` and the further requests in `more`, by the field's name; needs a
+    """Answers `ListFiles`, `ReadFile`, `SearchFile` and the requests whose field names are in `more`. Requires a
     running loop.
 
-    Over TCP only holders of the topology's key are admitted.
+    TCP connections are admitted only if the client has the topology's key.
     """
 
     def __init__(

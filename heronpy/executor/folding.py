@@ -1,4 +1,4 @@
-"""Converts stacks from the output of py-spy and the interpreter into messages. Pure."""
+"""Converts stacks printed by py-spy or the interpreter into messages. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^()]*?)(?P<line>:\d+)?\)")
 
 
 def printed_stacks(text: str) -> str:
-    """The stacks that the interpreter printed into a log, without frames of the parent that forked the process."""
+    """The stacks that the interpreter printed into a log, without frames from the parent that forked the process."""
     found: list[str] = []
     inherited = False
     for line in text.splitlines():
@@ -43,9 +43,9 @@ def printed_stacks(text: str) -> str:
 
 
 def folded(text: str, rate: int, idle: bool) -> list[Row]:
-    """The stacks that `py-spy record --format raw` writes: frames joined by `;`, a space, the number of samples.
+    """Parse the output of `py-spy record --format raw`: frames joined by `;`, a space, and the number of samples.
 
-    Waiting threads are left out unless `idle`; py-spy considers some of them running.
+    Waiting threads are omitted unless `idle` is set, although py-spy considers some of them running.
     """
     rows = []
     for line in text.splitlines():
@@ -59,7 +59,6 @@ def folded(text: str, rate: int, idle: bool) -> list[Row]:
 
 
 def _short(frame: str) -> str:
-    """The last two parts of the path, as in heronpy's own sampler."""
     match = _FRAME.fullmatch(frame)
     if match is None:
         return frame
@@ -67,7 +66,7 @@ def _short(frame: str) -> str:
 
 
 def profile_of(rows: Iterable[Row], sampler: str, note: str, max_bytes: int = ANSWER_MAX_BYTES) -> Profile:
-    """The profile with the heaviest stacks that fit; the seconds of the others are in `left_out_s`."""
+    """A profile with the most expensive stacks that fit; `left_out_s` is the total time of the other stacks."""
     found = Profile(frames=[], stacks=[], seconds=0.0, left_out_s=0.0, sampler=sampler, note=note)
     numbers: dict[str, int] = {}
     used = 0

@@ -1,8 +1,9 @@
-"""The data that an executor reads from the state for its tasks: the topology, and the tasks that have run before.
+"""The data that an executor reads from the state manager for its tasks: the topology, and the tasks that have run
+before.
 
-The topology is handed over as a file; the packing plan comes from its watch. The topology is read once, because an
-update changes nothing that a task needs before its physical plan. While the topology cannot be read, a task starts with
-the copy of an earlier executor, or is restarted until a copy exists.
+The topology is passed to tasks as a file. It is read once, because an update changes nothing that a task needs before
+its physical plan. While it cannot be read, a task starts with an earlier executor's copy, or is restarted until a copy
+exists.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AGAIN_S = 0.5
 
 
 class TopologyHanding:
-    """Hands over the topology of one container; create it on the loop that repeats failed attempts."""
+    """Writes the topology file of one container. Create this object on the event loop that repeats failed attempts."""
 
     def __init__(self, state: StateManager, launch: LaunchSpec, container: int) -> None:
         self._state = state
@@ -37,7 +38,7 @@ class TopologyHanding:
         self._complaint = ""
 
     def start(self) -> None:
-        """Hand the topology over, now or as soon as the state can be read."""
+        """Write the topology file now, or as soon as the state can be read."""
         try:
             found = self._state.get(paths.topology(self._topology))
             if found is None:
@@ -46,7 +47,7 @@ class TopologyHanding:
         except (HeronError, OSError) as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
-                log.warning("cannot deliver the topology to the tasks; trying again: %s", error)
+                log.warning("cannot deliver the topology to the tasks (%s); trying again", error)
             self._timer = self._loop.call_later(AGAIN_S, self.start)
 
     def close(self) -> None:
@@ -55,14 +56,14 @@ class TopologyHanding:
 
 
 def tasks_that_ran(state: StateManager, launch: LaunchSpec) -> frozenset[int]:
-    """The tasks that have initialised once, as the topology master has recorded them; empty if the record cannot be
-    read.
-    """
+    """The tasks that have been initialised, as recorded by the topology master; empty if the record cannot be read."""
     try:
         found = state.get(paths.totals(launch.topology))
         ledger = control_pb2.TotalsLedger.FromString(found[0] if found is not None else b"")
     except (HeronError, DecodeError) as error:
-        log.warning("cannot tell which tasks have run before, so a task that cannot start fails immediately: %s", error)
+        log.warning(
+            "cannot determine which tasks have run before (%s), so a task that cannot start fails immediately", error
+        )
         return frozenset()
     if ledger.topology_id != launch.topology_id:
         return frozenset()

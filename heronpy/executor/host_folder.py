@@ -1,11 +1,12 @@
-"""The folders of one submission of a container on its host, and those of dead predecessors.
+"""The folders of one submission of a container on its host, and the folders of dead predecessors.
 
 `<home>/containers/<topology id>.<container>.<submission>@<host>/` holds everything except the sockets, whose paths must
-be short, and the packages, which all containers of the host share. Each folder has a lock that its first process holds;
-a folder with a free lock has no living owner. Locks do not work across hosts, so the names of folders contain a
-digest of their host, and in a home that several hosts reach each host examines only its own folders.
+be short, and the packages, which all containers of the host share. Each folder has a lock that the container's first
+process holds; a folder with a free lock has no living owner. Locks do not work across hosts, so the names of folders
+contain a digest of their host; if hosts share a home, each host examines only its own folders.
 
-Invariants: every folder is private to this user (0700, no link); nothing is removed while its owner may live.
+Invariants: every folder is private to this user (mode 0700, not a link); a folder is not removed while its owner may be
+alive.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _FIX: Final = "set heron.engine.home to a folder that you can write to on every 
 
 
 def home_of(given: str) -> Path:
-    """This user's folder on this host: the operator's `given`, or one below the folder for temporary files.
+    """This user's folder on this host: the operator's folder `given`, or a folder below the one for temporary files.
 
-    A missing folder is created. ConfigError if another user could replace the content.
+    A missing folder is created. Raises ConfigError if another user could replace the content.
     """
     home = Path(given) if given else Path(tempfile.gettempdir()) / f"heron-{os.getuid()}"
     if not home.is_absolute():
@@ -68,7 +69,7 @@ class HostFolder:
         self._lock = -1
 
     def open(self) -> None:
-        """Create the folders, and remove those of dead predecessors on this host; ConfigError if that fails."""
+        """Create the folders, and remove those of dead predecessors on this host; raises ConfigError if that fails."""
         try:
             self._open()
         except OSError as error:
@@ -109,7 +110,7 @@ class HostFolder:
 
     @contextmanager
     def _making(self) -> Iterator[None]:
-        """Hold this host's lock for making and removing folders."""
+        """Hold this host's lock for creating and removing folders."""
         descriptor = open_private(self._all / ".lock", os.O_RDWR)
         deadline = time.monotonic() + LOCK_WAIT_S
         try:
@@ -124,7 +125,7 @@ class HostFolder:
             os.close(descriptor)
 
     def close(self) -> list[str]:
-        """Remove everything except the packages; returns what could not be removed. Idempotent."""
+        """Remove everything except the packages; returns the paths that could not be removed. Idempotent."""
         if self._lock < 0:
             return []
         left = []
@@ -151,7 +152,7 @@ def _sockets_of(name: str) -> Path:
 
 
 def _take_over(folder: Path) -> int | None:
-    """The lock of a folder whose owner on this host is dead; None for all other folders."""
+    """Lock a folder whose owner on this host is dead; returns None for all other folders."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -168,7 +169,7 @@ def _take_over(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, even if another process is removing it too; OSError if that fails."""
+    """Remove a folder, even if another process is also removing it; raises OSError if that fails."""
     for left in reversed(range(_REMOVE_TRIES)):
         try:
             shutil.rmtree(folder)

@@ -1,8 +1,8 @@
 """The socket to which the processes of a container push their metrics and exceptions.
 
-Invariants: at most one report per process (the newest, with the spans of the reports that it replaces) and at most
-`EXCEPTIONS_MAX` exceptions wait for the topology master; the excess is dropped and counted, as is garbage on the
-socket.
+Invariants: at most one report per process and `EXCEPTIONS_MAX` exceptions wait for the topology master. The newest
+report is kept, with the spans of the reports that it replaces. Excess exceptions and invalid messages are dropped and
+counted.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class MetricsInbox:
         self._on_exception()
 
     def drain(self) -> None:
-        """Read all received messages, so that the last reports of a dead process are known."""
+        """Read all received messages, so that a dead process's last reports are available."""
         for _ in range(_DRAIN_MAX):
             try:
                 parts = self._sock.recv_multipart(zmq.DONTWAIT)
@@ -123,7 +123,7 @@ class MetricsInbox:
             self._ended.append(self._reports[process])
 
     def forget(self, process: str) -> None:
-        """Drop all data of a process that was removed from the container, except its last report."""
+        """Discard all data, except the last report, of a process that was removed from the container."""
         self._keep_last(process)
         self._reports.pop(process, None)
         self._last_exception.pop(process, None)
@@ -133,7 +133,7 @@ class MetricsInbox:
         return [self._reports[name] for name in sorted(self._reports)]
 
     def take_batch(self) -> control_pb2.MetricsBatch | None:
-        """Return the reports that the topology master has not received yet; None if there are none."""
+        """Return the reports and exceptions that the topology master has not received yet; None if there are none."""
         if not self._fresh and not self._exceptions and not self._ended:
             return None
         batch = control_pb2.MetricsBatch(container=self._container)
@@ -152,11 +152,11 @@ class MetricsInbox:
         return batch
 
     def repeat(self) -> None:
-        """Send everything again, for a new topology master, which skips known reports."""
+        """Send the reports of ended processes again, because the topology master is new; it skips known reports."""
         self._ended = deque([*self._told.values(), *self._ended], maxlen=ENDED_MAX)
 
     def put_back(self, batch: control_pb2.MetricsBatch) -> None:
-        """Put back a batch that could not be sent; newer reports win, and exceptions keep their order."""
+        """Put back a batch that could not be sent; newer reports are kept instead, and exceptions stay in order."""
         for report in reversed(batch.reports):
             newest = self._reports.get(report.process)
             if newest is not None and newest.epoch == report.epoch:

@@ -1,11 +1,11 @@
 """The container's small HTTP server: `/metrics` for Prometheus and `/health`.
 
-It is read-only, and listens on loopback unless the settings name another address. A page on loopback answers only to
+It is read-only and listens on loopback unless the settings name another address. A page on loopback answers only to
 loopback names, so that a web site cannot read it through a browser (DNS rebinding).
 
 A request has at most `REQUEST_MAX_BYTES`, and its answer must be read within `REQUEST_MAX_S`. At most `CONNECTIONS_MAX`
-connections are open. A further connection closes the oldest one without a request, so slow clients block no other
-client. A page is built at most every `KEEP_S`.
+connections are open. A further connection closes the oldest connection that has not sent a request, so that slow
+clients cannot block others. A page is built at most once in `KEEP_S`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Pages = dict[str, Page]
 
 
 def check_host(host: str, explicit: bool) -> None:
-    """Refuse to expose metrics to the network unless a setting asks for it."""
+    """Raise an error if metrics would be exposed to the network although no setting allows it."""
     if not is_loopback(host) and not explicit:
         raise ConfigError(
             f"the metrics page would listen on {host}, which other hosts can reach; if this is intended, set"
@@ -147,7 +147,7 @@ class MetricsPage:
         await self._reply(visit.writer, *self.answer(head))
 
     def _evict(self) -> None:
-        """Close the oldest connection whose request is late; if there is none, the oldest connection."""
+        """Close the oldest connection whose request is late; if there is none, close the oldest connection."""
         due = asyncio.get_running_loop().time() - ASK_S
         silent = (visit for visit in self.visits if not visit.asked and visit.since < due)
         oldest = next(silent, next(iter(self.visits)))
@@ -171,10 +171,10 @@ class MetricsPage:
             return 200, *self._built(page)
         except Exception:
             log.exception("the page %s failed", words[1])
-            return 500, "text/plain", "the page failed; see the log of the executor\n"
+            return 500, "text/plain", "the page failed; see the executor's log\n"
 
     def _built(self, page: Page) -> tuple[str, str]:
-        """Content type and body; cached for KEEP_S, because building costs far more than a request."""
+        """Content type and body of a page; cached for KEEP_S, because building costs far more than serving."""
         now = time.monotonic()
         kept = self._kept.get(page)
         if kept is None or now - kept[0] >= KEEP_S:

@@ -42,14 +42,14 @@ def process_record(
 
 
 def progress(report: control_pb2.MetricsReport) -> tuple[float, bool]:
-    """Seconds since a process last made progress, and whether it is a task that is ready."""
+    """Seconds since a process last made progress, and whether the process is a task that is ready."""
     # Initialising may take long, for example to load a model; the topology master's start timeout limits it.
     age_s = 0.0 if report.state == control_pb2.TASK_STARTING else report.loop_age_s
     return age_s, report.task_id > 0 and report.state in UP_STATES and not report.not_ready
 
 
 def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory: int = 0) -> control_pb2.MetricsReport:
-    """The executor's own measurements of a process, as a report."""
+    """A report with the executor's own measurements of a process."""
     report = control_pb2.MetricsReport(
         process=record.name,
         task_id=record.task_id,
@@ -85,11 +85,11 @@ _TOLD = {
 
 
 def end_report(event: Ended, container: int, now: float, explained: bool) -> control_pb2.ExceptionReport | None:
-    """Why a process ended, as an exception of its task (F11).
+    """An exception of a task that explains why its process ended (F11).
 
-    None after a proper end, or when the process itself has reported an exception that explains it.
-    A MemoryError is such an exception, with its line; all other cases of running out of memory are reported.
-    The report has no traceback, so it counts as a repetition of the last exception of its kind.
+    None if the process ended properly, or has itself reported an exception that explains its end. A MemoryError
+    explains an end, because its traceback shows the line; all other cases of running out of memory are reported. The
+    report has no traceback, so it counts as a repetition of the last exception of the same kind.
     """
     crashed = event.reason is ExitReason.CRASHED
     kind = "Exited" if crashed and event.left else _TOLD.get(event.reason)
@@ -114,7 +114,7 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
 
 
 def health(records: Iterable[control_pb2.ProcessRecord], registered: bool) -> dict[str, Any]:
-    """The answer for /health: healthy if every process is running or has finished its work."""
+    """The answer to /health: healthy if every process is running or has finished its work."""
     processes = {}
     healthy = True
     for record in records:

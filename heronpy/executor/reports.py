@@ -1,4 +1,4 @@
-"""The executor's reports about its container: to the topology master, and on its page."""
+"""The executor's reports about its container, for the topology master and for its metrics page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRESSED = 0.1
 
 
 class Reports:
-    """Measures and describes the processes. `started_at` has the wall time of each process's start."""
+    """Measures and describes the processes. `started_at` maps each process to the wall time of its start."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Reports:
         footprints: FootprintMeter,
         clock: Callable[[], control_pb2.ClockOffset | None] = lambda: None,
     ) -> None:
-        """`clock` returns the difference between this host's clock and the topology master's."""
+        """`clock` returns the offset between the clocks of this host and of the topology master."""
         self._place = place
         self._clock = clock
         self._supervisor = supervisor
@@ -66,7 +66,7 @@ class Reports:
         return self._usage.calm and not limits and all(view.state is ProcessState.RUNNING for view in views)
 
     def measure(self) -> list[Overgrown]:
-        """Measure all processes; returns those above their memory limit."""
+        """Measure all processes; returns the processes that exceed their memory limit."""
         views = [view for view in self._supervisor.views() if view.pid]
         self._usage.measure([os.getpid(), *(view.pid for view in views)], time.monotonic())
         self._host.measure()
@@ -77,7 +77,7 @@ class Reports:
         return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
 
     def _measure_own(self, views: list[ProcessView]) -> None:
-        """On a busy machine, add the CPU use of this container and its Spark."""
+        """On a busy machine, also measure the CPU use of this container and its Spark processes."""
         usage, now = self._host.usage, time.monotonic()
         if usage.cpu_pressure < PRESSED:
             self._own.forget()
@@ -93,7 +93,7 @@ class Reports:
             usage.spark_used = spark
 
     def ended(self, effect: Ended) -> None:
-        """Count the end of a process that should run, and report the reason to the topology master."""
+        """Count the end of a process that should be running, and report the reason to the topology master."""
         name = effect.spec.name
         self._out_of_memory[name] += effect.reason is ExitReason.OOM
         explained = self._inbox.last_exception(name) is not None
@@ -141,7 +141,7 @@ class Reports:
         return prometheus.CONTENT_TYPE, self._page.text(self.all())
 
     def all(self) -> list[control_pb2.MetricsReport]:
-        """The newest report of every process of the container; that of the executor is last."""
+        """The newest report from every process of the container; the executor's report is last."""
         return [*self._inbox.reports(), *self._own_reports()]
 
     def health_text(self, registered: bool) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""The requests of a container to its scheduler's control endpoint, at the addresses of its join token, in turn.
+"""A container's requests to its scheduler's control endpoint, sent in turn to the addresses in the join token.
 
-A container that ends sends the ends of its logs to the endpoint, and ends with an exit code for its engine.
+When a container ends, it sends the last part of each log to the endpoint, and returns an exit code to its engine.
 
 Invariants: each call has a deadline; join token and session credential appear in no text; if an endpoint does not
 answer, the other addresses are tried.
@@ -78,9 +78,10 @@ class SchedulerLink:
         on_back: Callable[[], None] | None = None,
         secret: bytes = b"",
     ) -> None:
-        """`on_back` is called when the endpoint answers again, maybe for a new scheduler that lacks this container.
+        """`on_back` is called when the endpoint answers again, perhaps for a new scheduler that has no record of this
+        container.
 
-        `secret` is the secret of a submission that was already admitted.
+        `secret` is given if the submission has already been admitted.
         """
         self._on_back = on_back
         self._token = token
@@ -92,13 +93,12 @@ class SchedulerLink:
 
     @property
     def address(self) -> str:
-        """The address of the endpoint in use."""
         return self._token.addresses[self._at]
 
     async def admit(self, hello_at: Callable[[str], endpoint_pb2.Hello], within_s: float) -> Admitted:
-        """Say hello at each address in turn until one answers; `hello_at(address)` makes the message.
+        """Send the hello to each address in turn until one answers; `hello_at(address)` creates the message.
 
-        NoEndpointError after `within_s`; FencedRpcError and InvalidRpcError for a permanent refusal.
+        Raises NoEndpointError after `within_s`, and FencedRpcError or InvalidRpcError for a permanent refusal.
         """
         deadline = time.monotonic() + within_s
         pauses = Backoff(0.2, 5.0)
@@ -115,7 +115,7 @@ class SchedulerLink:
                 try:
                     welcome = await self._connected().call(hello_at(self.address), min(CALL_S, left_s))
                     if not isinstance(welcome, endpoint_pb2.Welcome):
-                        raise DeadlineError(f"{self.address} did not answer a hello")
+                        raise DeadlineError(f"{self.address} did not answer the hello")
                 except (FencedRpcError, InvalidRpcError):
                     raise
                 except HeronError as error:
@@ -127,7 +127,7 @@ class SchedulerLink:
             await asyncio.sleep(min(pauses.next_s(random.random()), max(0.0, deadline - time.monotonic())))
 
     async def renew(self, send: Send, late_s: float) -> Renewed | AnswerLate:
-        """Ask for the lease. An answer is late if it takes `late_s` longer than the request's own waiting time."""
+        """Send a lease request. The answer is late if it takes `late_s` longer than the waiting time in the request."""
         request = endpoint_pb2.Renew(
             credential=self._credential, number=send.number, epoch=send.epoch, stopped=send.stopped, wait_s=send.wait_s
         )
@@ -144,11 +144,11 @@ class SchedulerLink:
         return Renewed(answer.number, _WORDS.get(answer.verdict, Word.NONE), answer.epoch, answer.why, after)
 
     async def leave(self, why: str) -> bool:
-        """Report that this container will be ended; False if no address answers."""
+        """Report that this container will be ended; returns False if no address answers."""
         return await self._say(endpoint_pb2.Leave(credential=self._credential, why=why))
 
     async def read_package(self, package: str, offset: int) -> bytes:
-        """The piece of the package's archive from `offset` on; empty at the end of the archive."""
+        """The piece of the package's archive that begins at `offset`; empty at the end of the archive."""
         pauses = Backoff(0.2, 5.0)
         for left in reversed(range(PIECE_TRIES)):
             request = endpoint_pb2.ReadPackage(credential=self._credential, package=package, offset=offset)
@@ -165,7 +165,7 @@ class SchedulerLink:
         return await self._say(endpoint_pb2.LogEnd(credential=self._credential, process=process, data=data, cut=cut))
 
     async def spans(self, spans: Iterable[endpoint_pb2.StartSpan]) -> bool:
-        """Report the durations of the steps of the start."""
+        """Report the duration of each step of the container's start."""
         return await self._say(endpoint_pb2.StartSpans(credential=self._credential, spans=spans))
 
     async def _say(self, body: Message) -> bool:
@@ -198,14 +198,14 @@ class SchedulerLink:
         return self._client
 
     def _turn(self) -> None:
-        """Switch to the next address; calls that wait for the old one get no answer."""
+        """Switch to the next address; calls that are waiting for the old address get no answer."""
         if len(self._token.addresses) > 1:
             self._disconnect()
             self._at = (self._at + 1) % len(self._token.addresses)
         self._missed = 0
 
     def close(self) -> None:
-        """Close the link; calls that still wait raise LostReplyError. Idempotent."""
+        """Close the link; calls that are still waiting raise LostReplyError. Idempotent."""
         self._closed = True
         self._disconnect()
 
@@ -216,9 +216,10 @@ class SchedulerLink:
 
 
 def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]) -> None:
-    """Put all logs of a container into the archive, rotated ones last, and add their processes to `archived`.
+    """Put all logs of a container into the archive, rotated logs last, and add the names of their processes to
+    `archived`.
 
-    The caller may abandon the upload. It ends if the store does not answer; the endpoint gets the remaining logs.
+    The caller may abandon the upload. If the store does not answer, the endpoint gets the remaining logs.
     """
     try:
         for name in newest_first(path.name for path in folder.glob("*.log*")):
@@ -232,9 +233,9 @@ def archive_logs(archive: LogArchive, run: Run, folder: Path, archived: set[str]
 async def send_logs(
     link: SchedulerLink, folder: Path, first: Sequence[str], kept_bytes: int, archived: Container[str] = ()
 ) -> None:
-    """Send the end of each log, starting with the processes in `first`, until the endpoint accepts no more.
+    """Send the last part of each log, starting with the processes in `first`, until the endpoint accepts no more.
 
-    For archived logs only the last line of the first log is sent, because it has the reason of the end.
+    Of the archived logs, only the last line of the first one is sent, because it has the reason for the end.
     """
     for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
         if path.stem in archived and path.stem != first[0]:
@@ -242,7 +243,7 @@ async def send_logs(
         try:
             data, is_cut = _end_of(path, kept_bytes)
         except OSError as error:
-            log.warning("the end of %s was not kept: %s", path.name, error.strerror)
+            log.warning("the last part of %s was not sent: %s", path.name, error.strerror)
             continue
         if path.stem in archived:
             data, is_cut = b"\n" + data.rstrip(b"\n").rpartition(b"\n")[2], True
@@ -261,7 +262,7 @@ def _end_of(path: Path, count: int) -> tuple[bytes, bool]:
 
 
 def code_of(end: End) -> int:
-    """The container's exit code, negative for a signal's number. An executor that ended by itself determines it."""
+    """The container's exit code, or the negative number of a signal; the executor's own if it was not asked to end."""
     match end.ending:
         case Ending.EXECUTOR:
             return os.waitstatus_to_exitcode(end.status)

@@ -1,4 +1,5 @@
-"""The executor's shell: connects process host, metrics inbox, metrics page and the link to the topology master.
+"""The executor's shell: connects the process host, the metrics inbox, the metrics page and the link to the topology
+master.
 
 Invariants: the container keeps working while the topology master or the state manager is unreachable; when this process
 ends for any reason, all its processes end (the fork server ensures that).
@@ -258,7 +259,7 @@ class Executor:
         self._state.close()
 
     def stop(self, why: str, exit_code: int = exit_codes.OK) -> None:
-        """Stop all processes in order, then end. Idempotent; the first reason counts."""
+        """Stop all processes in order, and then end. Idempotent: the first call determines the reason."""
         if self._supervisor.stopping:
             return
         self._exit_code = exit_code
@@ -350,7 +351,7 @@ class Executor:
             asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
 
     def _may_skip(self, interval_s: float) -> bool:
-        """Whether a periodic job may skip this round, because every process runs and is idle."""
+        """Whether a periodic job may skip this round, because every process is running and idle."""
         return self._reports.calm and not is_rare(time.monotonic(), interval_s, self._group, self._rounds)
 
     def _measure_when_due(self) -> None:
@@ -368,7 +369,7 @@ class Executor:
     def _export_when_due(self) -> None:
         """Pass on several reports together, at most twice per export interval.
 
-        Processes report once per interval, so a report does not wait for those of other processes.
+        Processes report once per interval, so a report does not wait for reports from other processes.
         """
         if self._export_timer is None and not self._supervisor.stopping:
             now = time.monotonic()
@@ -434,7 +435,7 @@ class Executor:
 
 
 def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:
-    """The largest number of files that a process of the container opens, and the name of that process (pure)."""
+    """The largest number of files that a process of the container opens, and the name of that process."""
     if plan is None or container == 0:
         return FDS_PER_PROCESS, "tmaster"
     tasks = sum(len(c.instances) for c in plan.containers if c.id == container)
@@ -443,9 +444,9 @@ def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int
 
 
 def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:
-    """Raise the soft limit of open files; ConfigError when the hard limit is too low.
+    """Increase the soft limit of open files; raises ConfigError if the hard limit is too low.
 
-    Called before the first process starts, so that too low a limit gives one error instead of a partial start (F26).
+    This is called before the first process starts, so that a low limit causes one error and not a partial start (F26).
     """
     needed, name = files_needed(plan, container)
     hard = lift_files()

@@ -1,4 +1,4 @@
-"""The output formats of metrics sinks: lines of JSON, and Graphite's plain text. Names and units are Heron's. Pure."""
+"""The output formats of metrics sinks: JSON lines and Graphite's plain text. Names and units are as in Heron. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def json_lines(topology: str, at: float, reports: Iterable[control_pb2.MetricsReport]) -> bytes:
-    """A line per process with its metrics by `NAME` or `NAME/LABEL`; a distribution is a sum and a count.
+    """One JSON line for each process, with its metrics by `NAME` or `NAME/LABEL`; a distribution has a sum and a count.
 
     `at` is in seconds since 1970. Values that are not numbers are null.
     """
@@ -37,9 +37,9 @@ def json_lines(topology: str, at: float, reports: Iterable[control_pb2.MetricsRe
 
 
 def graphite_lines(prefix: str, topology: str, at: float, reports: Iterable[control_pb2.MetricsReport]) -> bytes:
-    """`PREFIX.TOPOLOGY.PROCESS.NAME[.LABEL] VALUE TIME`; a distribution has two lines, `.sum` and `.count`.
+    """Lines `PREFIX.TOPOLOGY.PROCESS.NAME[.LABEL] VALUE TIME`; a distribution has two lines, `.sum` and `.count`.
 
-    Values that are not numbers are left out.
+    Values that are not numbers are omitted.
     """
     head = ".".join((*(_fit(part) for part in prefix.split(".") if part), _fit(topology)))
     lines = []

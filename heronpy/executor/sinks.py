@@ -1,8 +1,8 @@
 """Destinations of an executor's metrics in addition to the topology master: a file of JSON lines, or Graphite.
 
 Each sink has its own thread, and no other thread waits for it. At most `QUEUE_MAX` snapshots wait for a sink, and each
-has at most `SAMPLES_MAX` samples. Excess or undeliverable samples are dropped and counted. A failing sink leads to one
-warning, which is repeated at most every `WARN_AGAIN_S`.
+has at most `SAMPLES_MAX` samples. Excess or undeliverable samples are dropped and counted. A failing sink logs a
+warning at most every `WARN_AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Writer(Protocol):
     where: str
 
     def write(self, at: float, reports: Reports) -> None:
-        """Deliver a snapshot; OSError if that fails. May block."""
+        """Deliver a snapshot; raises OSError if that fails. May block."""
 
     def close(self) -> None:
         """Close the destination. Idempotent."""
 
 
 class JsonFile:
-    """Appends to `path`; at `max_bytes` the file becomes path.1, path.1 becomes path.2, and so on, up to `files_max`
-    files. Lines are never split.
+    """Appends snapshots to the file `path`; at `max_bytes` it is renamed path.1, path.1 is renamed path.2, and so on,
+    up to `files_max` files. Lines are never split.
     """
 
     def __init__(self, path: Path, topology: str, max_bytes: int, files_max: int) -> None:
@@ -93,11 +93,11 @@ class JsonFile:
             raise
 
     def close(self) -> None:
-        """Do nothing, because no file is open between two snapshots."""
+        """Does nothing, because no file is open between two snapshots."""
 
 
 class GraphiteLink:
-    """Sends over one connection, and opens a broken connection again."""
+    """Sends snapshots over one connection, which is reopened when it breaks."""
 
     def __init__(self, host: str, port: int, prefix: str, topology: str) -> None:
         self.where = f"{host}:{port}"
@@ -219,16 +219,16 @@ class Sinks:
 
     @property
     def written(self) -> dict[str, int]:
-        """Samples delivered, by sink."""
+        """The number of delivered samples, by sink."""
         return {worker.name: worker.written for worker in self._workers}
 
     @property
     def discarded(self) -> dict[str, int]:
-        """Undelivered samples, by sink."""
+        """The number of samples that were not delivered, by sink."""
         return {worker.name: worker.discarded + self._beyond for worker in self._workers}
 
     def offer(self, at: float, reports: Iterable[control_pb2.MetricsReport]) -> None:
-        """Offer a snapshot to all sinks without waiting. `at`: seconds since 1970; reports must not change later."""
+        """Offer a snapshot to all sinks without waiting. `at`: seconds since 1970; `reports` must not change later."""
         chosen: Reports = []
         room = SAMPLES_MAX
         for report in reports:
@@ -241,7 +241,7 @@ class Sinks:
             worker.offer(at, chosen)
 
     def close(self) -> None:
-        """End all sinks; waiting snapshots are delivered for at most CLOSE_S."""
+        """End all sinks, after delivering queued snapshots for at most CLOSE_S."""
         for worker in self._workers:
             worker.end()
         deadline = time.monotonic() + CLOSE_S

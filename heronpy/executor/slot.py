@@ -1,12 +1,11 @@
 """`python -m heronpy.executor.slot`: the process of a pool's slot, which runs the executors of containers of several
 topologies.
 
-It runs in place of an executor, as a child of the first process of the slot's container. That process handles the
-lease, the signs of life and orphans. The pool's map and specifications, which the slot keeps on its disk, determine the
-executors to run. While scheduler and state manager are away, the slot restarts its executors, even after its own
-restart.
-Invariants: an executor runs only in a shard that the map gives to this slot in this epoch; a map is acknowledged only
-when it is on the disk and no other executor runs.
+The slot runs instead of an executor, as a child of its container's first process, which handles the lease, the signs of
+life and orphans. The pool's map and specifications, which the slot keeps on its disk, determine the executors to run.
+While the scheduler and the state manager are away, the slot still restarts its executors, even after it was itself
+restarted. Invariants: an executor runs only in a shard that the map assigns to this slot in this epoch; a map is
+acknowledged only when it is on disk and no other executor is running.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ class Slot:
                 pause_s = AGAIN_S
                 if str(error) != complaint:
                     complaint = str(error)
-                    log.warning("the map of the pool cannot be read, so the slot keeps its last map: %s", error)
+                    log.warning("the pool's map cannot be read (%s), so the slot keeps its last map", error)
             self._reconcile()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -224,7 +223,7 @@ class Slot:
 
     # ---- files of a topology ----------------------------------------------------------------
     def _remove_old(self) -> None:
-        """Remove the files of topologies that have left the pool and have no more processes here."""
+        """Remove the files of topologies that have left the pool and have no processes left in this slot."""
         known = {spec.topology_id for spec in self._holding.specs} | {
             one.spec.topology_id for one in self._runs.values()
         }
@@ -275,7 +274,7 @@ class Slot:
         self._say.set()
 
     def _may_measure(self, name: str) -> bool:
-        """Whether to measure a process. For a Spark driver the reservation counts: its heap may fill at any time."""
+        """Whether to measure a process. A Spark driver is not measured, because its heap may fill at any time."""
         run = self._runs[name]
         return run.container > 0 or not self._ready[run.spec.topology_id].needs_spark
 
@@ -299,7 +298,7 @@ class Slot:
                 await asyncio.to_thread(self._state.set, path, content)
                 self._answered = content
             except (HeronError, OSError) as error:
-                log.debug("cannot report to the keeper of the pool: %s", error)
+                log.debug("cannot report to the pool's keeper: %s", error)
                 self._say.set()
                 await asyncio.sleep(AGAIN_S)
 
@@ -327,7 +326,7 @@ class Slot:
         return Command(spec.name, "heronpy.executor", argv, cwd=launch.working_dir)
 
     def _limit_of(self, run: Run) -> int:
-        """The memory limit of a container; 0 if it has none, or if the engine limits the slot."""
+        """The memory limit of a container; 0 if it has none, or if the engine limits the slot instead."""
         launch = self._ready[run.spec.topology_id]
         limited = self._on_one_host and settings_for(launch, ExecutorSettings).control_groups
         return run.ram_bytes if limited else 0
@@ -371,7 +370,7 @@ class Slot:
 
 
 def _arrive(slot: LaunchSpec, spec: Spec, read: Callable[[str, int], bytes]) -> LaunchSpec:  # called in a thread
-    """Make the folders and files of a topology below the slot's own, and fetch its package."""
+    """Create a topology's folders and files below the slot's own folder, and fetch the topology's package."""
     submitted = Submitted.from_bytes(spec.submitted.encode(), f"the specification of '{spec.topology}'")
     name = short_hash(spec.topology_id)
     folder, sockets = Path(slot.working_dir) / "topologies" / name, Path(slot.sockets_dir) / name[:8]
@@ -401,7 +400,7 @@ def _remove(launch: LaunchSpec) -> None:  # called in a thread
 
 
 def beside_state(launch: LaunchSpec) -> LaunchSpec:
-    """The launch of a slot; on the scheduler's own host the slot accesses the state's files directly."""
+    """The launch of a slot, which accesses the state's files directly if it runs on the scheduler's host."""
     submitted = launch.submitted
     if not settings_for(launch, EngineSettings).on_one_host or submitted.state_type != "local":
         return launch

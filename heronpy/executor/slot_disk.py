@@ -1,9 +1,8 @@
-"""The files of a slot on its own disk: its map and its specifications, so that it continues while all other processes
-are away.
+"""A slot's map and specifications on its own disk, with which it continues while all other processes are away.
 
-They belong to one epoch: a slot that acts in another epoch begins empty. Invariant: when a slot acknowledges a map,
-this map is on its disk and no older one is, so a crashed slot never starts executors that another slot was given
-meanwhile.
+The files belong to one epoch: a slot that acts in another epoch begins without any. Invariant: when a slot acknowledges
+a map, this map is on its disk and no older map is, so a slot that restarts after a crash never starts executors that
+were meanwhile assigned to another slot.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class SlotDisk:
         self._owed: dict[int, tuple[Spec, ...]] = {}
 
     def read(self) -> tuple[Map, dict[int, tuple[Spec, ...]]] | None:
-        """The last map and specifications of this epoch; None if missing, damaged, or possibly from another user."""
+        """This epoch's last map and specifications; None if missing, damaged, or possibly written by another user."""
         try:
             kept = unpack(_Kept, read_own(self._folder / MAP, _MAX_BYTES), "the map")
             if kept.epoch != self._epoch:
@@ -57,13 +56,13 @@ class SlotDisk:
         except FileNotFoundError:
             return None
         except (OSError, ConfigError, DamagedStateError) as error:
-            log.warning("the kept state in %s cannot be read: %s", self._folder, error)
+            log.warning("the saved state in %s cannot be read: %s", self._folder, error)
             return None
 
     def keep(self, found: Map, buckets: Mapping[int, tuple[Spec, ...]]) -> None:
-        """Write a map, after the buckets that have changed; if the disk is full, keep no map.
+        """Write the buckets that have changed and then the map; if the disk is full, keep no map.
 
-        OSError when an older map cannot be removed.
+        Raises OSError if an older map cannot be removed.
         """
         if found.number <= self._number:
             return

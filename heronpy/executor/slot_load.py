@@ -1,6 +1,6 @@
-"""The resource use of process trees in a slot: high quantiles of ten minutes, for proportional memory size and cores.
+"""The resource use of process trees in a slot: high quantiles over ten minutes of proportional memory size and cores.
 
-A measurement walks the page tables of each process, so it is made once a minute, in a thread.
+A measurement walks the page tables of each process, so it runs only once a minute, in a thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _QUANTILE: Final = 0.95
 
 
 class TreeLoads:
-    """Loads by the name of the first process of a tree."""
+    """Measures process trees; each load is stored by the name of the tree's first process."""
 
     def __init__(self) -> None:
         #: Of the last measurement: the first process, the time, and the CPU seconds of its tree.
@@ -47,7 +47,7 @@ class TreeLoads:
                 self._samples.setdefault(name, deque(maxlen=SAMPLES)).append(used)
 
     def known(self, now: float) -> dict[str, Size]:
-        """The loads of all trees with enough measurements; computed once in ten minutes."""
+        """The loads of all trees with enough measurements; recomputed every ten minutes."""
         if now - self._told_at >= SAMPLES * SAMPLE_S:
             full = {name: samples for name, samples in self._samples.items() if len(samples) == SAMPLES}
             self._told = {
@@ -58,7 +58,7 @@ class TreeLoads:
         return {name: load for name, load in self._told.items() if name in self._samples}
 
     def forget(self, name: str) -> None:
-        """Forget a tree that no longer runs in this slot."""
+        """Discard the measurements of a tree that no longer runs in this slot."""
         self._last.pop(name, None)
         self._samples.pop(name, None)
 

@@ -1,7 +1,7 @@
-"""The access of a user's commands on another host to a cluster's topologies, through the schedulers' control endpoints.
+"""Gives a user's commands on another host access to a cluster's topologies, through the schedulers' control endpoints.
 
-`<HERON_HOME>/access/<cluster>`, mode 0700, files 0600, has the key pair of the user's clients, which the user's
-schedulers in this cluster admit, and a file for each topology with the address and the public key of its endpoint.
+The folder `<HERON_HOME>/access/<cluster>` (mode 0700, files 0600) contains the key pair of the user's clients, which
+the user's schedulers in this cluster admit, and for each topology a file with its endpoint's address and public key.
 Schedulers write them; `heron cluster access` copies them to another host, where `.origin` names their source. A client
 with this key has the rights of the user's commands, but not those of containers.
 """
@@ -49,12 +49,12 @@ class EndpointPlace(Struct, frozen=True):
 
 
 def client_of(cluster: str) -> Pair | None:
-    """The key pair of the user's clients; None when this host has none. ConfigError for a key that others can read."""
+    """The key pair of the user's clients; None if this host has none. Raises ConfigError if others can read it."""
     return curve.read_pair(folder_of(cluster), KEY) if has_key(cluster) else None
 
 
 def make_client(cluster: str) -> Pair:
-    """Like `client_of`, but makes a missing pair. ConfigError when another user could have made the folder."""
+    """Like `client_of`, but creates a missing pair. Raises ConfigError if another user may own the folder."""
     folder = folder_of(cluster)
     make_private(folder)
     found = client_of(cluster)
@@ -71,14 +71,14 @@ def make_client(cluster: str) -> Pair:
 
 
 def write_endpoint(cluster: str, topology: str, place: EndpointPlace) -> None:
-    """Write the address of a topology's endpoint, for the user's clients. ConfigError or OSError if that fails."""
+    """Write the record of a topology's endpoint for the user's clients. Raises ConfigError or OSError on failure."""
     folder = folder_of(cluster)
     make_private(folder)
     replace_file(folder / f"{topology}{_ENDPOINT}", _text_of(place))
 
 
 def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
-    """Remove the record of an ended topology; the record of a later topology with the same name stays."""
+    """Remove the record of an ended topology; the record of a later topology with the same name is kept."""
     with suppress(ConfigError, OSError):
         place = known_endpoint(cluster, topology)
         if place is not None and place.topology_id == topology_id:
@@ -86,13 +86,13 @@ def forget_endpoint(cluster: str, topology: str, topology_id: str) -> None:
 
 
 def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
-    """The address of a topology's control endpoint; None if this host does not know it."""
+    """The address of a topology's control endpoint; None if this host has no record of it."""
     file = folder_of(cluster) / f"{topology}{_ENDPOINT}"
     if "/" in topology or not file.exists():
         return None
     place = _place_of(read_private(file, TEXT_MAX_CHARS))
     if place is None:
-        fix = "the scheduler of the topology writes it again when it starts"
+        fix = "the topology's scheduler writes a new one when it starts"
         if origin_of(cluster):
             fix = (
                 f"run 'heron cluster access {cluster}' on host {origin_of(cluster)} and 'heron cluster access"
@@ -105,7 +105,7 @@ def known_endpoint(cluster: str, topology: str) -> EndpointPlace | None:
 
 
 def topologies_of(cluster: str) -> list[str]:
-    """Names of the topologies whose endpoints are known on this host."""
+    """Names of the topologies that have an endpoint record on this host."""
     folder = folder_of(cluster)
     names = os.listdir(folder) if folder.is_dir() else []
     return sorted(
@@ -115,7 +115,7 @@ def topologies_of(cluster: str) -> list[str]:
 
 # ---- from one host to another ---------------------------------------------------------------
 def to_text(cluster: str, host: str) -> str:
-    """All records, including the secret key, as one line of JSON; ConfigError if this host has no key."""
+    """All records, including the secret key, as one line of JSON; raises ConfigError if this host has no key."""
     client = client_of(cluster)
     if client is None:
         raise ConfigError(
@@ -133,16 +133,16 @@ def to_text(cluster: str, host: str) -> str:
 
 
 def bring(cluster: str, text: str) -> int:
-    """Replace this host's records by another host's, from `to_text`; returns the number of topologies.
+    """Replace this host's records with another host's, in the format of `to_text`; returns the number of topologies.
 
-    Raises ConfigError, without quoting the text, if it is invalid, or if this host itself has a cluster of that name.
+    Raises ConfigError, without quoting the text, if it is invalid or if this host created a cluster of that name.
     """
     try:
         found = json.loads(text)
         if found["cluster"] != cluster:
             raise ConfigError(
-                f"this is the access to cluster {str(found['cluster'])[:80]!r}, not to {cluster!r}; use that cluster"
-                " name in the command"
+                f"this is the output for cluster {str(found['cluster'])[:80]!r}, not for {cluster!r}; use the same"
+                " cluster name on both hosts"
             )
         public, secret = (str(key).encode() for key in found["client"])
         origin = str(found["origin"])
@@ -191,7 +191,7 @@ def _text_of(place: EndpointPlace) -> bytes:
 
 
 def _place_of(data: bytes) -> EndpointPlace | None:
-    """The place in an access record; None if the record has no endpoint."""
+    """Parse an access record; returns None if it has no endpoint."""
     try:
         found = json.loads(data)
         # A join token has the same rules, but the client's key is not a part of it.

@@ -1,4 +1,4 @@
-"""The files on this host with a user's keys to a cluster: see `access`. This module imports no large modules."""
+"""The files with a user's keys to a cluster on this host (see `access`). Imports no large modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORIGIN_MAX_BYTES: Final = 1024
 
 
 def folder_of(cluster: str) -> Path:
-    """The folder with the key and endpoints of a cluster."""
+    """The folder with a cluster's key and endpoint records."""
     return heron_home() / FOLDER / cluster
 
 
@@ -25,6 +25,6 @@ def has_key(cluster: str) -> bool:
 
 
 def origin_of(cluster: str) -> str:
-    """The host from which the access was copied; "" if this host has made the key, or has none."""
+    """The host from which the access was copied; "" if this host created the key, or has no key."""
     file = folder_of(cluster) / ORIGIN
     return read_private(file, ORIGIN_MAX_BYTES).decode(errors="replace").strip() if file.exists() else ""

@@ -1,7 +1,7 @@
-"""The address and ports on which the processes of a host listen for other hosts.
+"""The address and ports at which a host's processes listen for connections from other hosts.
 
-Hosts differ in the names and order of their interfaces, so the operator may name a network; without one, the address is
-that on the route to a peer of all hosts. IPv4 only.
+Hosts differ in the names and order of their interfaces, so the operator may name a network; otherwise the address is
+the one on the route to a peer that all hosts use. IPv4 only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOST: Final = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.\-]{0,251}[0-9A-Za-z])?")
 
 
 def network_of(text: str) -> ipaddress.IPv4Network | None:
-    """The value of heron.security.network, None if it is empty; ConfigError if it is not an IPv4 network."""
+    """The value of heron.security.network, None if it is empty; raises ConfigError if it is not an IPv4 network."""
     if not text:
         return None
     try:
@@ -61,8 +61,8 @@ def is_loopback(host: str) -> bool:
 def page_host(wanted: str, address: str, bind_host: str) -> str:
     """The address at which metrics pages listen; `wanted` is heron.executor.metrics_host.
 
-    `address` is the address at which other hosts reach this one, or empty; `bind_host` is the address of a topology on
-    one machine.
+    `address` is the address at which other hosts reach this host, or empty; `bind_host` is used instead for a topology
+    on one machine.
     """
     return (address or bind_host) if wanted == PAGE_ON_HOST else wanted
 
@@ -70,7 +70,7 @@ def page_host(wanted: str, address: str, bind_host: str) -> str:
 def told_at(endpoint_host: str, endpoints: Sequence[str]) -> list[str]:
     """The published addresses of the control endpoint: `endpoints`, or their ports at heron.engine.endpoint_host.
 
-    ConfigError if that setting is neither a name nor an address.
+    Raises ConfigError if that setting is neither a DNS name nor an IPv4 address.
     """
     if not endpoint_host:
         return list(endpoints)
@@ -80,17 +80,18 @@ def told_at(endpoint_host: str, endpoints: Sequence[str]) -> list[str]:
 
 
 def in_any_order(ports: range) -> Iterator[int]:
-    """All ports once, in order from a random one, so that processes that start together seldom try the same port."""
+    """All ports, from a random port upwards and then from the first, so that processes seldom try the same port."""
     start = random.randrange(len(ports))
     yield from ports[start:]
     yield from ports[:start]
 
 
 def address_here(network: str, towards: str) -> str:
-    """The address of this host on which its processes listen.
+    """The address at which this host's processes listen.
 
-    If `network` (CIDR) is not empty, an address of this host in that network; else the address from which this host
-    reaches `towards`, a ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError without an address.
+    If `network` (CIDR) is not empty, it is an address of this host in that network; otherwise it is the host's address
+    on the route to `towards`, a ZeroMQ endpoint or host:port. Nothing is sent. Raises ConfigError if there is no such
+    address.
     """
     wanted = network_of(network)
     if wanted is None:

@@ -1,7 +1,7 @@
 """Answers to requests that only read: a struct of `heronpy.views`, as MessagePack in an `Answer`. Pure.
 
-A topology master or an executor makes the struct, and a client decodes it with all types checked. The kind
-distinguishes an answer of another release from a damaged one.
+A topology master or an executor creates the struct, and a client decodes it and checks all types. The kind
+distinguishes an answer from another release from a damaged answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BYTES_MAX: Final = 15 << 20
 
 
 def packed(answer: Struct) -> control_pb2.Answer:
-    """The answer as a message; RpcError if it is too large to be sent."""
+    """The answer as a message; raises RpcError if it is too large to send."""
     kind, data = type(answer).__name__, msgspec.msgpack.encode(answer)
     if len(data) > BYTES_MAX:
         raise RpcError(
@@ -32,7 +32,7 @@ def packed(answer: Struct) -> control_pb2.Answer:
 
 
 def read(found: object, shape: type[T]) -> T:
-    """The struct in an answer; AnswerError if the struct is missing, damaged or of another kind."""
+    """The struct in an answer; raises AnswerError if the struct is missing, damaged or of another kind."""
     if not isinstance(found, control_pb2.Answer) or found.kind != shape.__name__:
         raise AnswerError(
             f"the answer is not of type {shape.__name__}: its sender has another release; use the"

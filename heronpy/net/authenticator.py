@@ -1,8 +1,8 @@
 """Decides who may connect to the TCP sockets of this process: answers ZeroMQ's ZAP requests (RFC 27).
 
 ZeroMQ asks once per connection, never per message, and obeys the answer. An `Authenticator` admits only the client key
-of its topology, and the keys of `users`, and counts all others. There is one per process and context, because ZeroMQ
-asks at one fixed endpoint. Close it before the sockets that it guards.
+of its topology and the keys of `users`, and counts all other clients. Each process and context has one `Authenticator`,
+because ZeroMQ sends its requests to one fixed endpoint. Close it before the sockets that it guards.
 """
 
 from __future__ import annotations
@@ -64,21 +64,22 @@ class Verdict(enum.Enum):
 
 
 def judge(age_s: float, told_bytes: int, said_bytes: int) -> Verdict:
-    """Judge a connection by its age, and the bytes sent to and received from the peer. Pure."""
+    """Judge a connection by its age and by the number of bytes sent to and received from the peer. Pure."""
     if told_bytes > GREETED_BYTES:
         return Verdict.ADMITTED
     return Verdict.REFUSE if age_s > PATIENCE_S or said_bytes > SAID_MAX_BYTES else Verdict.WAIT
 
 
 class HandshakeLimiter:
-    """TCP connections that have not presented the topology's key yet: limited in number, time and bytes.
+    """Limits the number, time and bytes of TCP connections that have not presented the topology's key yet.
 
-    An admitted connection is no longer observed. ZeroMQ reports a connection that was closed here like any other that
-    has ended.
+    An admitted connection is no longer observed. ZeroMQ reports a connection that was closed by the limiter like any
+    other.
 
-    ZeroMQ limits the size of a message, but accepts messages of that size from strangers before it asks for their key,
-    and it keeps silent connections. So each accepted connection is observed from outside until its handshake is over:
-    the kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to holders of the key.
+    ZeroMQ limits the size of messages, but accepts messages up to that size from strangers before it asks for their
+    key, and keeps silent connections open. Each accepted connection is therefore observed from outside until its
+    handshake is over: the kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to
+    holders of the key.
     """
 
     def __init__(self) -> None:
@@ -93,7 +94,7 @@ class HandshakeLimiter:
         return len(self._waiting)
 
     def accepted(self, descriptor: int) -> None:
-        """Watch a connection that ZeroMQ has accepted; only TCP connections are watched."""
+        """Observe a connection that ZeroMQ has accepted; only TCP connections are observed."""
         try:
             known = socket.socket(fileno=os.dup(descriptor))
         except OSError:
@@ -110,7 +111,7 @@ class HandshakeLimiter:
             self._timer = self._loop.call_later(LOOK_S, self._look_again)
 
     def claim(self) -> bool:
-        """Whether this limiter closed a connection that has just ended; True once for each such connection."""
+        """Whether this limiter closed the connection that has just ended; True only once for each connection."""
         while self._closed_at and self._loop.time() - self._closed_at[0] > CLAIM_S:
             self._closed_at.popleft()
         if not self._closed_at:
@@ -165,7 +166,7 @@ class Authenticator:
     def __init__(
         self, keys: Keys, context: zmq.Context[Any] | None = None, users: Mapping[bytes, str] | None = None
     ) -> None:
-        """`users`: further public keys, in Z85, with their owners. `ControlServer.user` returns the owner, never ""."""
+        """`users` maps further public keys, in Z85, to their owners (see `ControlServer.user`), who are never ""."""
         self._domain = keys.domain.encode()[:255]
         admitted = {keys.client.public: "", **(users or {})}
         #: Key, in ZeroMQ's form, to its user.
@@ -185,7 +186,7 @@ class Authenticator:
         self._watched: list[tuple[zmq.Socket[Any], LoopSocket]] = []
 
     def watch(self, sock: zmq.Socket[Any]) -> None:
-        """Count the connections to this socket that fail before presenting a key, and limit their resources."""
+        """Count the connections to this socket that fail before they present a key, and limit their resources."""
         monitor = sock.get_monitor_socket(_EVENTS)
         self._watched.append((sock, LoopSocket(monitor, self._on_event)))
 
@@ -228,7 +229,7 @@ class Authenticator:
         self._socket.send([*envelope, _VERSION, request[1], status, text, (user or "").encode(), b""])
 
     def _user(self, request: list[bytes]) -> str | None:
-        """The owner of the client's key; None for an unknown client."""
+        """The owner of a client's key; None if the key is unknown."""
         if len(request) != 7 or (request[0], request[2], request[5]) != (_VERSION, self._domain, b"CURVE"):
             return None
         return next((user for key, user in self._keys.items() if hmac.compare_digest(request[6], key)), None)

@@ -1,10 +1,10 @@
 """The keys of a topology's TCP links (CurveZMQ, "Ironhouse"). `transport` decides whether there are such links.
 
-`heron submit` makes two key pairs, one for listeners and one for clients, and stores them in `<working_dir>/keys`, mode
-0700, files 0600; an orchestrator may mount them there as a secret instead. Every process of the topology reads them
-there; they never appear in a launch file, plan, log, argument or environment variable. Each submit makes new keys. A
-listener proves that it has the server's secret key, a client that it has the client's. Links over ipc are not
-encrypted: only the user can enter the folder of the sockets.
+`heron submit` creates two key pairs, one for listeners and one for clients, and stores them in `<working_dir>/keys`
+(mode 0700, files 0600); instead, an orchestrator may mount them there as a secret. Every process of the topology reads
+them there; they never appear in a launch file, plan, log, argument or environment variable. Each `heron submit` creates
+new keys. A listener proves that it has the server's secret key, and a client proves that it has the client's secret
+key. Links over ipc are not encrypted, because only the user can enter the folder with the sockets.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Keys(Struct, frozen=True):
     client: Pair
 
     def listen(self, sock: zmq.Socket[Any]) -> None:
-        """Make endpoints that this socket binds from now on accept only holders of the client key.
+        """Configure the socket so that endpoints which it binds from now on accept only holders of the client key.
 
-        Unless the ZAP domain is enforced, ZeroMQ accepts every connection when its ZAP requests are not answered.
-        A process that enforces the domain and has no `Authenticator` accepts none.
+        The ZAP domain is enforced, because ZeroMQ would otherwise accept every connection while its ZAP requests are
+        not answered. A process that enforces the domain and has no `Authenticator` accepts no connection.
         """
         sock.setsockopt(zmq.CURVE_SERVER, 1)
         sock.setsockopt(zmq.CURVE_PUBLICKEY, self.server.public)
@@ -59,7 +59,7 @@ class Keys(Struct, frozen=True):
         sock.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def connect(self, sock: zmq.Socket[Any]) -> None:
-        """Make this socket connect only to holders of the server's key (pinned) from now on."""
+        """Configure the socket so that from now on it connects only to holders of the server's key (pinned)."""
         sock.setsockopt(zmq.CURVE_SERVERKEY, self.server.public)
         sock.setsockopt(zmq.CURVE_PUBLICKEY, self.client.public)
         sock.setsockopt(zmq.CURVE_SECRETKEY, self.client.secret)
@@ -71,7 +71,7 @@ def folder_of(working_dir: str) -> Path:
 
 
 def generate(working_dir: str) -> None:
-    """Make new keys, replacing those of an earlier topology of this name."""
+    """Create new keys, which replace the keys of an earlier topology with this name."""
     remove(working_dir)
     save(folder_of(working_dir), Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
 
@@ -84,12 +84,12 @@ def save(folder: Path, server: Pair, client: Pair) -> None:
 
 
 def remove(working_dir: str) -> None:
-    """Delete the keys; call this when no process needs them any more."""
+    """Delete the keys; call this once no process needs them."""
     shutil.rmtree(folder_of(working_dir), ignore_errors=True)
 
 
 def load(working_dir: str, domain: str) -> Keys:
-    """Read the keys; ConfigError when they are missing, damaged or readable by others."""
+    """Read the keys; raises ConfigError if they are missing, damaged or readable by others."""
     return read(folder_of(working_dir), domain)
 
 
@@ -99,17 +99,16 @@ def read(folder: Path, domain: str) -> Keys:
 
 
 def read_pair(folder: Path, name: str) -> Pair:
-    """One pair of a folder; ConfigError when it is missing, damaged or readable by others."""
+    """Read one pair from a folder; raises ConfigError if it is missing, damaged or readable by others."""
     return _pair(folder / name, read_secret(folder, name))
 
 
 def pair_text(pair: Pair) -> bytes:
-    """The content of the file of a pair."""
     return b"public %s\nsecret %s\n" % (pair.public, pair.secret)
 
 
 def read_secret(folder: Path, name: str) -> bytes:
-    """A file in a folder of keys that is this user's own, or a mounted secret; ConfigError otherwise."""
+    """Read a file from a folder of keys; raises ConfigError unless it is the user's own or a mounted secret."""
     if is_mounted(folder):
         return read_mounted(folder, name, _FILE_MAX_BYTES)
     check_private(folder)

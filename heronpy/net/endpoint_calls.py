@@ -1,9 +1,9 @@
-"""The calls of one session at the control endpoint: sending, repeating, and matching answers. Pure.
+"""The calls of one session at the control endpoint: when to send and repeat them, and which answer they get. Pure.
 
 The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
-one after the other, each under its number until it is answered or given up, so each is carried out once. A change that
-was unanswered when the endpoint lost the session is marked `again` when the session is reopened. A change that is given
-up is not sent again. Once the endpoint is informed, it refuses copies that are still in transit.
+one after another, each with a number that stays the same until it is answered or given up, so that each is carried out
+once. A change that was unanswered when the endpoint lost the session is marked `again` when the session is reopened. A
+change that is given up is not sent again; once informed, the endpoint refuses copies that are still in transit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result = endpoint_pb2.StateAnswer | StateError
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request of the session; `end` gets its answer, or the reason why there is no answer."""
+    """One request of the session; `end` receives its answer, or the reason why there is no answer."""
 
     body: endpoint_pb2.StateCall
     what: str
@@ -41,7 +41,7 @@ def ignore(_: Result) -> None:
 
 
 class Calls:
-    """The open calls of a session, whose number `session` is unique. `on_kept` gets the answers to signs of life."""
+    """The open calls of a session with the unique number `session`. `on_kept` receives the answers to signs of life."""
 
     def __init__(
         self,
@@ -71,17 +71,17 @@ class Calls:
         return call
 
     def give_up(self, call: Call) -> bool:
-        """Give up a request; False if it is already answered."""
+        """Give up a request; returns False if it has already been answered."""
         return self.under_way.pop(call.request, None) is not None
 
     def ask_anew(self) -> None:
-        """Send all open requests again on a new connection, because those sent on the previous one are lost."""
+        """Send all open requests again, because the connection is new and requests on the previous one are lost."""
         self._said_at = 0.0
         for call in self.under_way.values():
             call.sent_at, call.again_s = 0.0, AGAIN_S
 
     def due(self, now: float) -> tuple[list[Call], float]:
-        """The calls to send now, and the seconds until the next call is due."""
+        """The calls to send now, and the number of seconds until the next call is due."""
         keep_in_s = AGAIN_MAX_S
         if self.is_open:
             keep_in_s = self._said_at + self._session_s / 3 - now
@@ -123,7 +123,7 @@ class Calls:
         return call
 
     def _sendable(self) -> Iterator[Call]:
-        """The requests that may be sent: only `open` until the session is open, and only the oldest change."""
+        """The requests that may be sent: only `open` until the session is open, then all except newer changes."""
         has_change = False
         for call in self.under_way.values():
             if (call.what == "open") is self.is_open or (call.what in _CHANGES and has_change):
@@ -136,7 +136,7 @@ class Calls:
             yield call
 
     def _gone(self) -> None:
-        """Handle an endpoint that does not know the session: open the session, then send all requests again."""
+        """The endpoint has lost the session: open it again, and then send all requests again."""
         self.is_open = False
         for request, call in list(self.under_way.items()):
             if call.what == "keep":
@@ -153,6 +153,6 @@ class Calls:
         self.start(body)
 
     def _awaits(self) -> int:
-        """The number of the oldest unanswered request for a value; without such a request, the next number."""
+        """The number of the oldest unanswered request for a value; the next number if there is none."""
         values = [request for request, call in self.under_way.items() if call.what == "get"]
         return min(values) if values else max(self.under_way, default=-1) + 1

@@ -1,9 +1,9 @@
 """The keys of a control endpoint, in `<working_dir>/keys/endpoint`: two key pairs as in `curve`, and a secret key.
 
-The pairs differ from those of the links between containers; the join token has the client's pair. A process with a join
-token may say hello for any submission that has not said hello yet, and thereby act for it: a join token is as secret as
-the topology itself. All other requests of a submission need its own secret, which the endpoint derives from the secret
-key and sends in its answer to the hello. So no secret of a submission is stored.
+The pairs differ from the pairs for links between containers; the join token contains the client's pair. A process with
+a join token can send the hello for any submission that has not sent it yet, and so act for this submission: a join
+token must be as secret as the topology. All other requests of a submission need the submission's own secret, which the
+endpoint derives from the secret key and sends in its answer to the hello. No submission's secret is therefore stored.
 """
 
 from __future__ import annotations
@@ -46,26 +46,24 @@ class EndpointKeys:
         return _derived(self.secret_key, f"{self.keys.domain}.{container}.{submission}")
 
     def is_valid(self, container: int, submission: int, secret: bytes) -> bool:
-        """Whether a message has the secret of this submission."""
+        """Whether a message contains this submission's secret."""
         return hmac.compare_digest(self.secret_of(container, submission), secret)
 
 
 def folder_of(working_dir: str) -> Path:
-    """The folder of the endpoint's keys: below the folder of the other keys, so that `curve.remove` removes them,
-    too.
-    """
+    """The folder for the endpoint's keys, below the folder of the other keys so that `curve.remove` also removes it."""
     return curve.folder_of(working_dir) / "endpoint"
 
 
 def make(working_dir: str) -> None:
-    """Make new keys; call this after `curve.generate`, which removes existing keys."""
+    """Create new keys; call this after `curve.generate`, which removes existing keys."""
     folder = folder_of(working_dir)
     curve.save(folder, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
     replace_file(folder / _SECRET, secrets.token_hex(32).encode() + b"\n")
 
 
 def load(working_dir: str, topology_id: str) -> EndpointKeys:
-    """Read the keys; ConfigError when they are missing, damaged or readable by others."""
+    """Read the keys; raises ConfigError if they are missing, damaged or readable by others."""
     folder = folder_of(working_dir)
     keys = curve.read(folder, topology_id)
     found = curve.read_secret(folder, _SECRET)

@@ -1,7 +1,7 @@
-"""One session with the control endpoint: its connection, and the thread with the socket. `endpoint_calls` decides.
+"""One session with the control endpoint: its connection, and the thread that uses the socket. `endpoint_calls` decides.
 
-Any thread may `call`. Invariants: no call waits longer than `patience`, which is short in the thread of an event loop.
-Losing the connection does not end the session: only the endpoint ends it.
+Any thread may use `call`. Invariants: no call waits longer than `patience`, which is short in the thread of an event
+loop. Losing the connection does not end the session: only the endpoint ends it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class FullError(StateAwayError):
 
 
 class EndpointLink:
-    """A session that is kept open until `close`. StateAwayError when the endpoint does not answer within
-    `PATIENCE_S`.
-    """
+    """A session that stays open until `close`. Raises StateAwayError if the endpoint takes longer than `PATIENCE_S`."""
 
     def __init__(
         self,
@@ -89,18 +87,19 @@ class EndpointLink:
     # ---- for callers, from any thread ---------------------------------------------------------
     @property
     def address(self) -> str:
-        """The endpoint's address in use."""
         return self._token.addresses[max(self._address, 0) % len(self._token.addresses)]
 
     @property
     def opened(self) -> int:
-        """The number of session openings. Watches and ephemerals from before the last opening may be lost."""
+        """How often the session was opened. Watches and ephemerals from before the last opening may be lost."""
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:
-        """Send a request and wait for the answer; StateAwayError without an answer."""
+        """Send a request and wait for the answer; raises StateAwayError if there is none."""
         if len(self._calls.under_way) >= CALLS_MAX:
-            raise FullError(f"{CALLS_MAX} calls already wait for the scheduler's control endpoint at {self.address}")
+            raise FullError(
+                f"{CALLS_MAX} calls are already waiting for the scheduler's control endpoint at {self.address}"
+            )
         patience_s = self.patience()
         answer: Future[endpoint_pb2.StateAnswer] = Future()
         call = self.start(body, lambda result: _settle(answer, result))
@@ -115,7 +114,7 @@ class EndpointLink:
             raise self._away(patience_s, f"{what} was not served") from None
 
     def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
-        """Send a request without waiting. `end` gets the answer in the link's thread, so it must not block."""
+        """Send a request without waiting. `end` receives the answer in the link's thread, so it must not block."""
         with self._mutex:
             self.check_open()
             call = self._calls.start(body, end)
@@ -123,22 +122,22 @@ class EndpointLink:
         return call
 
     def patience(self) -> float:
-        """The maximum duration of a call from this thread, in seconds."""
+        """How long a call from this thread may wait for its answer, in seconds."""
         if asyncio._get_running_loop() is None:
             return PATIENCE_S
         return PATIENCE_OF_LOOP_S if self._connected and self._calls.is_open else PATIENCE_OF_LOOP_AWAY_S
 
     def is_sure(self) -> bool:
-        """Whether the session is certainly open, so that all changes of watched nodes are reported."""
+        """Whether the session is certainly open, so that all changes to watched nodes are reported."""
         return self._calls.is_open and time.monotonic() - self._heard_at < self._session_s
 
     def check_open(self) -> None:
-        """Raise if the link can no longer be used."""
+        """Raise an error if the link can no longer be used."""
         if self._refusal:
             raise StateError(self._refusal)
 
     def close(self) -> None:
-        """End the session, with its ephemerals, watches and locks."""
+        """End the session, which removes its ephemerals, watches and locks."""
         if self._refusal:
             return
         if self._calls.is_open and self._connected:
@@ -205,7 +204,7 @@ class EndpointLink:
             sock.close(linger=0)
 
     def _look_at(self, monitor: zmq.Socket[Any]) -> None:
-        """Handle events of the connection: connected, or disconnected."""
+        """Handle the events of the connection: connected and disconnected."""
         while monitor.poll(0):
             connected = event_of(monitor.recv_multipart())[0] == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if connected:
@@ -213,11 +212,11 @@ class EndpointLink:
                     self._calls.ask_anew()
             elif self._connected:
                 self._tried_at = time.monotonic()
-                log.warning("lost the connection to the control endpoint at %s; connecting again", self.address)
+                log.warning("lost the connection to the control endpoint at %s; reconnecting", self.address)
             self._connected = connected
 
     def _send_due(self, sock: zmq.Socket[bytes], now: float) -> float:
-        """Send all due requests; returns the seconds until the next one is due."""
+        """Send all due requests; returns the number of seconds until the next request is due."""
         if not self._connected:
             return 1.0
         with self._mutex:
@@ -254,11 +253,13 @@ class EndpointLink:
             log.warning("the session at the control endpoint at %s has ended; reopening it", self.address)
         if is_open and not was_open:
             if opened > 1:
-                log.info("the session at the control endpoint at %s is open again", self.address)
+                log.info("the session at the control endpoint at %s has been reopened", self.address)
                 self._on_session()
             self._first.set()
         if call is not None and refusal:
-            call.end(StateError(f"the scheduler's control endpoint at {self.address} refuses: {envelope.error}"))
+            call.end(
+                StateError(f"the scheduler's control endpoint at {self.address} refuses the call: {envelope.error}")
+            )
         elif call is not None:
             call.end(envelope.state_answer)
         elif refusal and refusal != control_pb2.REFUSAL_AGAIN and not is_open:

@@ -1,14 +1,15 @@
-"""State at the scheduler's control endpoint, for containers on hosts that cannot reach the files of the scheduler.
+"""The state manager for containers on hosts that cannot reach the scheduler's files: uses the scheduler's control
+endpoint.
 
-The root is the file of the join token; the container's session credential lies next to it (`join_token.py`). A killed
-process loses its ephemerals and locks after the session timeout; a process that closes its manager loses them
-immediately. After a restart of the scheduler, or after its own silence, a process opens its session again. It keeps the
-ephemerals that still exist, and creates the missing ones again unless another process has created them. A lock is not
-restored: its holder gets a warning.
+The root is the file with the join token; the container's session credential is in the same folder (`join_token.py`). A
+killed process loses its ephemerals and locks after the session timeout; a process that closes its manager loses them
+immediately. After the scheduler has restarted, or after the process itself has been silent, it opens its session again.
+It keeps the ephemerals that still exist, and recreates missing ephemerals unless another process has created them. A
+lock is not restored; its holder gets a warning.
 
-A write that got no answer because the scheduler ended is repeated. The endpoint then recognises a successful first
-attempt by version and content. If two processes write the same bytes over the same version at that moment, the
-endpoint reports success to both.
+If a write got no answer because the scheduler ended, it is repeated. The endpoint then recognises a successful first
+attempt by version and content. If two processes write the same bytes over the same version at that moment, the endpoint
+reports success to both.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _KINDS: Final[dict[int, type[HeronError]]] = {
 
 
 class EndpointStateManager:
-    """A state manager over the endpoint that a join token names."""
+    """A state manager that uses the control endpoint named by a join token."""
 
     def __init__(self, root: str, settings: StatemgrSettings | None = None) -> None:
         file = Path(root)
@@ -74,7 +75,7 @@ class EndpointStateManager:
     def of(
         cls, token: JoinToken, credential: SessionCredential, settings: StatemgrSettings | None = None
     ) -> EndpointStateManager:
-        """Open the state with a join token and a session credential in memory."""
+        """Open the state with a join token and a session credential that are already in memory."""
         manager = cls.__new__(cls)
         manager._open(token, credential, settings)
         return manager
@@ -104,7 +105,7 @@ class EndpointStateManager:
                 self._mine[path] = bytes(data)
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node; for a watched node they may come from memory (see `endpoint_watch`)."""
+        """Data and version of a node; if the node is watched, they may come from memory (see `endpoint_watch`)."""
         self._check(path)
         known, value, stamp = self._watches.known(path)
         if known and self._link.is_sure():
@@ -142,7 +143,7 @@ class EndpointStateManager:
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> EndpointWatch:
-        """Call back from a thread after each change of the node."""
+        """Call the callback, in another thread, after each change to the node."""
         self._check(path)
         watch, is_armed = self._watches.add(path, callback)
         if is_armed:
@@ -154,7 +155,7 @@ class EndpointStateManager:
             watch.cancel()
             raise
         except StateAwayError as error:
-            log.warning("changes of state node %r are reported later: %s", path, error)
+            log.warning("changes to state node %r will be reported late: %s", path, error)
             self._arm()
         except StateError:
             watch.cancel()
@@ -162,7 +163,7 @@ class EndpointStateManager:
         return watch
 
     def counter(self, path: str) -> int:
-        """The next number of a counter. A lost answer may leave a number unused."""
+        """The next number of a counter. If an answer is lost, its number may stay unused."""
         return self._change(path, counter=path).number
 
     @contextmanager
@@ -190,13 +191,13 @@ class EndpointStateManager:
             self._unlock(path, opened)
 
     def close(self) -> None:
-        """Remove this manager's ephemerals, by ending the session, and stop its watches."""
+        """End the session, which removes its ephemerals, and stop all watches."""
         self._stay_open()
         self._watches.close()
         self._link.close()
 
     def abandon(self) -> None:
-        """Close without a message, because the endpoint is gone permanently, with its locks and ephemerals."""
+        """Close without a message, because the endpoint is permanently gone together with its locks and ephemerals."""
         self._abandoned = True
         self._stay_open()
         self._watches.close()
@@ -250,7 +251,7 @@ class EndpointStateManager:
                 self._link.start(endpoint_pb2.StateCall(watch=path), partial(self._armed_late, path, stamp))
 
     def _armed_late(self, path: str, stamp: int, result: Result) -> None:
-        """Record that the watch was set late and call its callback, because earlier changes may have been missed."""
+        """Record that a watch was set late and call its callback, because earlier changes may have been missed."""
         if not isinstance(result, StateError):
             self._watches.armed(path, stamp, result, late=True)
 

@@ -1,12 +1,13 @@
 """Watches at the scheduler's control endpoint, and the values of the watched nodes.
 
-The endpoint counts the changes of a watched node. It sends the count with each change and in each answer to a sign of
-life, so that a lost message is noticed. After a session is opened again, each watch fires once the endpoint reports
-changes again, because changes in between are unknown.
+The endpoint counts the changes to a watched node. It sends the count with each change and in each answer to a sign of
+life, so that the client notices a lost message. After a session is reopened, each watch fires as soon as the endpoint
+reports changes again, because changes in between are unknown.
 
-A watched node is read once after each change; until the next change its value is kept in memory. Like a read from a
-ZooKeeper server, this value may lag by the delay of a change, and by at most a session timeout when the connection is
-lost. After any write of this process to the node, or a refused write, the node is read again.
+A watched node is read once after each change; until the next change its value is kept in memory. As with a read from a
+ZooKeeper server, this value may be outdated for as long as the message about a change takes, and for at most a session
+timeout if the connection is lost. After any write by this process to the node, whether successful or refused, the node
+is read again.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Watches:
 
     # ---- watches ------------------------------------------------------------------------------
     def add(self, path: str, callback: Callable[[str], None]) -> tuple[EndpointWatch, bool]:
-        """A watch, and whether the endpoint already reports the changes of its node."""
+        """Add a watch; returns it, and whether the endpoint already reports the changes to its node."""
         watch = EndpointWatch(path, callback, self)
         with self._mutex:
             place = self._places.setdefault(path, _Place())
@@ -76,7 +77,7 @@ class Watches:
             return watch, place.armed
 
     def stamp(self, path: str) -> int:
-        """A stamp for `armed` and `learned`; call this before sending the request to the endpoint."""
+        """A stamp to pass to `armed` and `learned`; call this before sending the request to the endpoint."""
         with self._mutex:
             place = self._places.get(path)
             return place.stamp if place is not None else -1
@@ -90,7 +91,7 @@ class Watches:
             return [(path, place.stamp) for path, place in found]
 
     def armed(self, path: str, stamp: int, answer: endpoint_pb2.StateAnswer, late: bool = False) -> None:
-        """Record that the endpoint now reports the changes of a node; `late`: earlier changes may have been missed."""
+        """Record that the endpoint now reports changes to a node; if `late`, earlier changes may have been missed."""
         with self._mutex:
             place = self._places.get(path)
             if place is None:
@@ -112,7 +113,7 @@ class Watches:
                 place.watches.remove(watch)
 
     def changed(self, path: str, count: int) -> None:
-        """Record the endpoint's count of changes of a node."""
+        """Record the endpoint's count of changes to a node."""
         with self._mutex:
             place = self._places.get(path)
             if place is None or count <= place.count:
@@ -122,7 +123,7 @@ class Watches:
         self._put(fired)
 
     def renew(self) -> None:
-        """Set all watches again, because the session was opened again."""
+        """Mark all watches as not set, because the session was reopened."""
         with self._mutex:
             self._places = {path: place for path, place in self._places.items() if place.watches}
             for place in self._places.values():
@@ -150,7 +151,7 @@ class Watches:
             return True, place.value, place.stamp  # type: ignore[return-value]
 
     def learned(self, path: str, value: Value, stamp: int) -> None:
-        """Keep a value that was read after `known` returned the stamp."""
+        """Store a value that was read after `known` returned the stamp."""
         with self._mutex:
             place = self._places.get(path)
             if place is not None and place.armed and place.stamp == stamp:

@@ -1,8 +1,8 @@
 """The connection of a stream manager or executor to the current topology master.
 
-The state manager has the master's location; a location with a higher epoch leads to a new registration. Invariants: a
-master that has not accepted the registration gets no other message; losing the master or the state manager does not
-disturb the rest of the process.
+The state manager has the master's location; a location with a higher epoch causes a new registration. Invariants: a
+master that has not accepted the registration receives no other message; losing the master or the state manager does not
+affect other parts of the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAST_WORD_S = 0.3
 
 
 class MasterFollower:
-    """The connection of this process; `follow` runs until this process is fenced."""
+    """This process's connection to the current topology master; `follow` runs until this process is fenced."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MasterFollower:
         self.registered = False
 
     async def follow(self, state: StateManager, keys: Keys | None) -> None:
-        """Stay registered with the current topology master; FencedRpcError when this process was replaced."""
+        """Stay registered with the current topology master; raises FencedRpcError if this process was replaced."""
         loop = asyncio.get_running_loop()
 
         def changed(_: str) -> None:
@@ -105,22 +105,22 @@ class MasterFollower:
             self._on_message(envelope)
 
     def _complain(self, text: str) -> None:
-        """Log the text, unless it repeats the previous complaint."""
+        """Log a problem, unless it is the same as the previous one."""
         if text != self._complaint:
             self._complaint = text
             log.warning("%s", text)
 
     def register_again(self) -> None:
-        """Register again, because the topology master may not know this process."""
+        """Register again, because the topology master may not have a registration of this process."""
         self.registered = False
         self._wake.set()
 
     def send(self, body: Message) -> bool:
-        """Send a one-way message; False while this process is not registered."""
+        """Send a one-way message; returns False while this process is not registered."""
         return self.registered and self._client is not None and self._client.send(body)
 
     async def call(self, body: Message) -> Any:
-        """Send a request and return the body of its reply; DeadlineError without an answer, RpcError when refused."""
+        """Send a request; returns the body of the reply. Raises DeadlineError without a reply, RpcError if refused."""
         if self._client is None or not self.registered:
             raise DeadlineError("this process is not registered with a topology master")
         return await self._client.call(body, TIMEOUT_S)
@@ -128,7 +128,7 @@ class MasterFollower:
     async def last_word(self, state: StateManager, body: Message) -> bool:
         """Send the final message after `follow` has ended; returns whether the topology master has accepted it.
 
-        Waits at most `LAST_WORD_S`; does not wait for a master that has left.
+        Waits at most `LAST_WORD_S`, and not at all for a master that has left.
         """
         if not self.registered:
             return False

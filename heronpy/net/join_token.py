@@ -1,8 +1,8 @@
-"""The join token, with which a container reaches the control endpoint, and its session credential there.
+"""The join token that gives a container access to the control endpoint, and the container's session credential.
 
-The join token has addresses and keys. Its holder has the access of a container that has not registered yet. An
-engine hands it over as a mounted secret, or as the standard input of the container's first process; it is never an
-argument, an environment variable, a comment or a line of a log.
+The join token contains addresses and keys. Its holder has the rights of a container that has not registered yet. An
+engine passes the token as a mounted secret or as the standard input of the container's first process; it never appears
+in an argument, an environment variable, a comment or a log.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class JoinToken(Struct, frozen=True):
 
     @classmethod
     def from_text(cls, text: str, source: str) -> JoinToken:
-        """Parse the output of `to_text`; ConfigError for an invalid token names `source`, but not the text."""
+        """Parse the output of `to_text`; a ConfigError for an invalid token names `source`, but not the text."""
         try:
             found = json.loads(text[:TEXT_MAX_CHARS])
             keys = [str(key) for key in (found["server"], *found["client"])]
@@ -71,10 +71,10 @@ class JoinToken(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SessionCredential:
-    """The proof of identity of a container on another host: a submission and its secret, in a private file.
+    """Proves the identity of a container on another host: a submission and its secret, stored in a private file.
 
-    The endpoint sends the secret once, in its answer to the hello of a submission. The file is next to the join token,
-    and the processes of the container read it there.
+    The endpoint sends the secret only once, in its answer to the submission's hello. The file is next to the join
+    token, where the container's processes read it.
     """
 
     container: int
@@ -85,13 +85,13 @@ class SessionCredential:
         return endpoint_pb2.SessionCredential(container=self.container, submission=self.submission, secret=self.secret)
 
     def save(self, folder: Path) -> None:
-        """Write the credential into the container's working folder, readable by this user only."""
+        """Write the credential into the container's working folder, readable only by this user."""
         content = {"container": self.container, "submission": self.submission, "secret": self.secret.hex()}
         replace_file(folder / CREDENTIAL_FILE, json.dumps(content).encode())
 
     @classmethod
     def load(cls, folder: Path) -> SessionCredential:
-        """Read the file of `save`. If it is missing, damaged or not private, ConfigError without the content."""
+        """Read the file of `save`; raises ConfigError, without the content, if missing, damaged or not private."""
         path = folder / CREDENTIAL_FILE
         data = read_private(path, _FILE_MAX_BYTES)
         try:

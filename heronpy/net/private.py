@@ -1,8 +1,8 @@
-"""Folders and files that only the user can access: sockets, keys.
+"""Folders and files that only the user can access, such as sockets and keys.
 
-A socket in the file system is as safe as its folder: libzmq accepts every process that can enter the folder. So a
-folder of sockets or keys has mode 0700. A folder that belongs to another user, that others may enter, or that is a
-symbolic link is refused and never repaired, because another user may have planted its contents.
+A socket in the file system is as safe as its folder: libzmq accepts every process that can enter the folder. Folders
+with sockets or keys therefore have mode 0700. A folder that belongs to another user, that others may enter, or that is
+a symbolic link is refused and never corrected, because another user may have planted its contents.
 
 Secrets that an orchestrator mounts belong to root and consist of links, so they follow another rule: see
 `read_mounted`.
@@ -24,7 +24,7 @@ _NOT_MOUNTED = 0o037
 
 
 def make_private(folder: str | os.PathLike[str]) -> None:
-    """Make a folder and its missing parents, private to this user; ConfigError when another user owns it."""
+    """Create a folder and its missing parents, private to this user; raises ConfigError if another user owns it."""
     folders.make_folders(folder)
     check_private(folder)
 
@@ -53,7 +53,7 @@ def _why(found: os.stat_result) -> str:
 
 
 def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """A small file that only this user may read; ConfigError otherwise."""
+    """Read a small file; raises ConfigError unless only this user may read it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -71,7 +71,7 @@ def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def is_mounted(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a mounted secret: it belongs to root or this user, on a read-only file system."""
+    """Whether a folder is a mounted secret: it belongs to root or this user, and is on a read-only file system."""
     try:
         found = os.lstat(folder)
         read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
@@ -81,10 +81,10 @@ def is_mounted(folder: str | os.PathLike[str]) -> bool:
 
 
 def read_mounted(folder: str | os.PathLike[str], name: str, max_bytes: int) -> bytes:
-    """A small file of a mounted secret (`is_mounted`); ConfigError unless only this user can read it.
+    """Read a small file of a mounted secret (`is_mounted`); raises ConfigError unless only this user can read it.
 
     Links are followed only inside the folder. The file must belong to root or this user. The mount's group, which the
-    orchestrator gives to this process, may only read it; all others have no access.
+    orchestrator gives to this process, may only read it; other users have no access.
     """
     path = Path(folder) / name
     root, real = os.path.realpath(folder), os.path.realpath(path)
@@ -99,7 +99,7 @@ def read_mounted(folder: str | os.PathLike[str], name: str, max_bytes: int) -> b
         if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.getuid()) or found.st_mode & _NOT_MOUNTED:
             raise ConfigError(
                 f"{path} is a mounted secret of mode {stat.S_IMODE(found.st_mode):04o}; mount it so that only its owner"
-                " and its group can read it, such as with defaultMode 0440"
+                " and its group can read it, for example with defaultMode 0440"
             )
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:

@@ -1,6 +1,7 @@
-"""Requests through a scheduler's control endpoint, for a client that cannot reach a topology's processes directly.
+"""Sends requests through a scheduler's control endpoint, for a client that cannot reach a topology's processes
+directly.
 
-The endpoint passes on the answer of the process, so the client raises the same errors as for a direct request.
+The endpoint passes on the process's answer, so the client raises the same errors as for a direct request.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SLACK_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class To:
-    """A process of a topology, as named in requests to the endpoint."""
+    """Names a process of a topology in requests to the endpoint."""
 
     #: `scheduler`, `tmaster` or `executor`.
     kind: str
@@ -46,10 +47,10 @@ TMASTER: Final = To("tmaster")
 
 
 def relayed(answer: Any) -> Any:
-    """The body of the process's answer; a refusal is raised as an error of the same class.
+    """The body of the process's answer; a refusal is raised as the error class that the process named.
 
-    DeadlineError if the process did not answer the endpoint in time, LostReplyError if it ended, RetryableRpcError if
-    it is not running.
+    Raises DeadlineError if the process did not answer the endpoint in time, LostReplyError if the process ended, and
+    RetryableRpcError if it is not running.
     """
     if not isinstance(answer, endpoint_pb2.Relayed):
         raise RpcError("the control endpoint sent an unexpected answer; install the same heronpy release on both hosts")
@@ -68,7 +69,7 @@ def relayed(answer: Any) -> Any:
 
 
 class RelayClient(RpcClient):
-    """Blocking, like `RpcClient`; `endpoint` and `keys` are those of the control endpoint, `to` is the process."""
+    """Sends requests to the process `to` through the control endpoint `endpoint`; blocking, like `RpcClient`."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class RelayClient(RpcClient):
         registered: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(
-            endpoint, peer=f"{peer}, by way of the control endpoint at {endpoint},", keys=keys, registered=registered
+            endpoint, peer=f"{peer}, through the control endpoint at {endpoint},", keys=keys, registered=registered
         )
         self._to = to
         self._calls = 0

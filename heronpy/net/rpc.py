@@ -1,8 +1,8 @@
-"""Control messages: one protobuf Envelope per ZeroMQ message, one-way or request and reply.
+"""Control messages: one protobuf Envelope per ZeroMQ message, either one-way or as request and reply.
 
-Control messages have separate sockets, so they never wait behind data (decision D4). Every wait
-has a deadline; a request to a dead peer ends with a DeadlineError that names the peer. Garbage from
-a peer is counted and dropped: it never ends a process.
+Control messages use separate sockets, so they never wait behind data (decision D4). Every wait has a deadline; a
+request to a dead peer raises a DeadlineError that names the peer. Invalid messages from a peer are counted and dropped:
+they never end a process.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def wrap(body: Message, request_id: int = 0, reply: bool = False, topology_id: s
 
 
 def seal(envelope: control_pb2.Envelope) -> bytes:
-    """An Envelope on the wire, with its checksum: TCP's own 16-bit sum misses some damage (F14)."""
+    """Serialize an Envelope with a checksum, because TCP's 16-bit checksum misses some damage (F14)."""
     data = envelope.SerializeToString()
     return data + _CHECKSUM + zlib.crc32(data).to_bytes(4, "little")
 
 
 def body_of(envelope: control_pb2.Envelope) -> tuple[str, Any]:
-    """The name of an Envelope's body field, and the body; ("", None) without a body."""
+    """The name of an Envelope's body field, and the body; ("", None) if there is no body."""
     field = envelope.WhichOneof("body")
     return (field, getattr(envelope, field)) if field else ("", None)
 
@@ -92,14 +92,14 @@ def refuse(request_id: int, error: Exception) -> control_pb2.Envelope:
 
 
 def answer_of(reply: control_pb2.Envelope) -> Any:
-    """The body of a reply, None if it has none; a refusal is raised as RpcError or the class of its kind."""
+    """The body of a reply, None if it has none; a refusal is raised as RpcError or as its specific subclass."""
     if reply.refusal:
         raise _ERRORS.get(reply.refusal, RpcError)(reply.error)
     return body_of(reply)[1]
 
 
 def parse(data: bytes) -> control_pb2.Envelope | None:
-    """The Envelope in these bytes; None if they are malformed or do not match their checksum."""
+    """Parse an Envelope; returns None if the bytes are malformed or do not match the checksum."""
     sealed, tag, checksum = data[:-_SEAL_BYTES], data[-_SEAL_BYTES : 1 - _SEAL_BYTES], data[1 - _SEAL_BYTES :]
     # The tag is checked at its fixed place: damage before it could hide it from the parser.
     if tag == _CHECKSUM:
@@ -116,11 +116,11 @@ class RpcClient:
     """Blocking client for programs without an event loop, such as the CLI.
 
     ZeroMQ does not distinguish a peer that ended before the first connection from a peer that has not started: in both
-    cases it keeps connecting. So a waiting call asks `registered` every `LOOK_S` whether the peer is still expected,
-    and gives up after two negative answers in a row, because a peer that ends may still answer, and a peer may lose its
-    registration for a moment.
+    cases it keeps trying to connect. A waiting call therefore asks `registered` every `LOOK_S` whether the peer is
+    still expected. It gives up after two negative answers in a row: a peer that is ending may still answer, and a peer
+    may lose its registration for a moment.
 
-    ConfigError if another user could have made the ipc endpoint, or if keys for TCP are missing.
+    Raises ConfigError if another user may own the ipc endpoint, or if keys for TCP are missing.
     """
 
     def __init__(
@@ -148,9 +148,9 @@ class RpcClient:
             raise
 
     def call(self, body: Message, timeout_s: float = 5.0) -> Any:
-        """Send a request and return the body of its reply, None for an empty reply.
+        """Send a request; returns the body of the reply, or None if the reply is empty.
 
-        Raises RpcError if the peer refuses, and DeadlineError if it does not answer in time, or ends.
+        Raises RpcError if the peer refuses the request, and DeadlineError if it does not answer in time or has ended.
         """
         request_id = next(self._ids)
         self._was_lost()
@@ -175,7 +175,7 @@ class RpcClient:
             return answer_of(envelope)
 
     def _wait(self, timeout_s: float) -> None:
-        """Wait for a message or a change of the connection; LostReplyError if an existing connection is lost."""
+        """Wait for a message or a connection event; raises LostReplyError if an existing connection is lost."""
         poller = zmq.Poller()
         poller.register(self._sock, zmq.POLLIN)
         poller.register(self._monitor, zmq.POLLIN)
@@ -190,7 +190,7 @@ class RpcClient:
         )
 
     def _was_lost(self) -> bool:
-        """Whether the connection was lost since the last call."""
+        """Whether the connection has been lost since the last call of this method."""
         lost = False
         while self._monitor.poll(0):
             event, _ = event_of(self._monitor.recv_multipart())

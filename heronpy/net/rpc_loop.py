@@ -1,6 +1,6 @@
 """Control messages for programs with an event loop: a server, and a client with many concurrent requests.
 
-The messages, and the blocking client of commands, are in `rpc`, which needs no asyncio.
+The messages and the blocking client for commands are in `rpc`, which does not import asyncio.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ OnRequest = Callable[[bytes, control_pb2.Envelope], "Message | Awaitable[Message
 
 
 class ControlServer:
-    """A ROUTER that hands each Envelope to `on_request(identity, envelope)`.
+    """A ROUTER socket that passes each Envelope to `on_request(identity, envelope)`.
 
-    The handler returns the body of the reply, None (empty reply), or an awaitable of these; an
-    exception becomes a refusal of its kind. One-way messages (request_id 0) get no reply.
+    The handler returns the body of the reply, None (empty reply), or an awaitable of these; an exception becomes a
+    refusal of the corresponding kind. One-way messages (request_id 0) get no reply.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class ControlServer:
         sends_max: int = CONTROL_HWM,
         users: bool = False,
     ) -> None:
-        """`receives_max` and `sends_max` limit the messages from and to each peer that wait in this process.
+        """`receives_max` and `sends_max` limit the number of queued messages from and to each peer.
 
-        With `users`, `user` is set for each request.
+        If `users` is set, `user` names the client of each request.
         """
         sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), hwm=sends_max, heartbeat=False)
         sock.setsockopt(zmq.RCVHWM, receives_max)
@@ -76,7 +76,7 @@ class ControlServer:
         self.receive(parts)
 
     def receive(self, parts: list[bytes]) -> None:
-        """Handle one message: the sender's identity and an Envelope. Never raises, whatever the content."""
+        """Handle one message, which is the sender's identity and an Envelope. Never raises, whatever the content."""
         envelope = parse(parts[1]) if len(parts) == 2 else None
         if envelope is None or not envelope.WhichOneof("body"):
             self.garbage += 1
@@ -127,25 +127,25 @@ class ControlServer:
         return sent
 
     def send(self, identity: bytes, body: Message) -> bool:
-        """Send a one-way message; False if the peer is not connected or does not read."""
+        """Send a one-way message; returns False if the peer is not connected or does not read."""
         return self._send(identity, wrap(body))
 
     def send_all(self, identities: Iterable[bytes], body: Message) -> list[bytes]:
-        """Send a one-way message to many peers, serialized once; returns the peers that did not get it."""
+        """Send a one-way message to many peers, serializing it only once; returns the peers that did not get it."""
         data = seal(wrap(body))
         missed = [identity for identity in identities if not self._socket.send([identity, data])]
         self.undelivered += len(missed)
         return missed
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close the server; pending answers are sent for up to `linger_ms`, see `zsock.send_the_rest`."""
+        """Close the server; pending answers are still sent for up to `linger_ms` (see `zsock.send_the_rest`)."""
         for task in self._tasks:
             task.cancel()
         self._socket.close(linger_ms)
 
 
 class ControlClient:
-    """A DEALER to one ControlServer. ZeroMQ reconnects by itself; requests have deadlines."""
+    """A DEALER socket that connects to one ControlServer. ZeroMQ reconnects automatically; requests have deadlines."""
 
     def __init__(
         self,
@@ -158,9 +158,10 @@ class ControlClient:
         heartbeat_ms: int = HEARTBEAT_INTERVAL_MS,
         topology_id: str = "",
     ) -> None:
-        """`on_reconnect` is called for a new connection, perhaps to a successor that lacks the open requests.
+        """`on_reconnect` is called for each new connection, perhaps to a successor that has not received the open
+        requests.
 
-        `heartbeat_ms`: see `zsock.configure`. `topology_id`: see `RpcClient`.
+        `heartbeat_ms` is explained at `zsock.configure`, `topology_id` at `RpcClient`.
         """
         self.endpoint = endpoint
         self._topology_id = topology_id
@@ -224,13 +225,13 @@ class ControlClient:
 
     @property
     def awaits(self) -> int:
-        """The lowest id of an open request, else the next id; all requests with lower ids are answered or given up."""
+        """The lowest id of an open request, else the next id. Requests with lower ids were answered or given up."""
         return min(self._waiting, default=self._last + 1)
 
     async def call(self, body: Message, timeout_s: float = 5.0) -> Any:
-        """Send a request and return the body of its reply, None for an empty reply.
+        """Send a request; returns the body of the reply, or None if the reply is empty.
 
-        Raises RpcError if the peer refuses, and DeadlineError if it does not answer in time.
+        Raises RpcError if the peer refuses the request, and DeadlineError if it does not answer in time.
         """
         request_id = self._last = next(self._ids)
         waiter: asyncio.Future[control_pb2.Envelope] = asyncio.get_running_loop().create_future()

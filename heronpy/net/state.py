@@ -1,6 +1,6 @@
-"""The state manager of a topology's processes: the configured one, or the one at the scheduler's control endpoint.
+"""Opens the state manager of a topology's processes: the configured one, or the scheduler's control endpoint.
 
-On hosts that cannot reach the scheduler's files, the launch file, not a setting, names the control endpoint.
+On hosts that cannot reach the scheduler's files, the control endpoint is named by the launch file, not by a setting.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _READER_MAX_S: Final = 300.0
 
 
 def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
-    """Open the state manager of a topology's launch file.
+    """Open the state manager that a topology's launch file names.
 
-    `owns`: this process makes ephemerals or takes locks. A process that only reads sends fewer signs of life to the
-    scheduler's control endpoint, because it has no ephemerals or locks for which another process waits.
+    `owns` means that this process creates ephemerals or takes locks. A process that only reads sends fewer signs of
+    life to the scheduler's control endpoint, because it has no ephemerals or locks for which another process waits.
     """
     from msgspec.structs import replace
 
@@ -41,5 +41,5 @@ def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
 
 
 def module_of(state_type: str) -> str:
-    """The module of a kind of state manager. A fork server loads it once for its children."""
+    """The module that implements a kind of state manager. A fork server loads it once for its children."""
     return "heronpy.net.endpoint_state" if state_type == "endpoint" else module_of_kind(state_type)

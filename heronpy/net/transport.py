@@ -1,8 +1,8 @@
 """Decides between ipc and TCP for the connections between a topology's processes.
 
-One machine: sockets in the file system (ipc), in a private folder of the user; nothing listens on the network.
-Several machines, or on request: TCP, always with the topology's keys (CurveZMQ). `bind` and `connect` refuse
-TCP without keys.
+On one machine, sockets are in the file system (ipc), in a private folder of the user, and nothing listens on the
+network. On several machines, or on request, TCP is used, always with the topology's keys (CurveZMQ). `bind` and
+`connect` refuse TCP without keys.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATH_MAX_BYTES: Final = 107
 
 
 class Transport(enum.Enum):
-    """The kind of sockets for stream managers and topology master."""
+    """The kind of sockets that stream managers and the topology master use."""
 
     IPC = "ipc"
     TCP = "tcp"
@@ -60,14 +60,14 @@ class HasPlace(HasSettings, Protocol):
 
 
 def choose(settings: SecuritySettings) -> Transport:
-    """The transport according to the settings: TCP if they name an address that other hosts can reach."""
+    """The transport that the settings choose: TCP if they name an address that other hosts can reach."""
     if settings.transport == "auto":
         return Transport.IPC if is_loopback(settings.bind_host) else Transport.TCP
     return Transport(settings.transport)
 
 
 def transport_of(launch: HasPlace) -> Transport:
-    """The transport of this host's processes: TCP if its address for other hosts is known."""
+    """The transport of this host's processes: TCP if the host has an address for other hosts."""
     settings = settings_for(launch, SecuritySettings)
     if not launch.address:
         return choose(settings)
@@ -80,7 +80,7 @@ def transport_of(launch: HasPlace) -> Transport:
 
 
 def check(settings: SecuritySettings) -> None:
-    """Refuse settings that cannot work on any host, before any process is started."""
+    """Raise ConfigError for settings that cannot work on any host. Called before any process is started."""
     network_of(settings.network)
     ports_of(settings.port_range)
     host = settings.bind_host
@@ -105,7 +105,7 @@ def check(settings: SecuritySettings) -> None:
 
 
 def check_address(settings: SecuritySettings) -> None:
-    """Refuse an address on which this host should listen, but which it does not have."""
+    """Raise ConfigError if this host should listen at an address that it does not have."""
     if choose(settings) is Transport.IPC:
         return
     host = settings.bind_host
@@ -121,7 +121,7 @@ def check_address(settings: SecuritySettings) -> None:
 
 
 def keys_of(launch: HasPlace) -> Keys | None:
-    """The keys of a topology's TCP links; None if it has no such links. ConfigError if the keys are missing."""
+    """The keys of a topology's TCP links; None if it has no such links. Raises ConfigError if the keys are missing."""
     if transport_of(launch) is Transport.IPC:
         return None
     return load(launch.working_dir, launch.topology_id)
@@ -130,8 +130,8 @@ def keys_of(launch: HasPlace) -> Keys | None:
 def endpoint_of(launch: HasPlace, name: str) -> str:
     """The address at which this incarnation of a stream manager or topology master listens for others.
 
-    `name` is unique to this incarnation, as a port would be: a peer of the previous incarnation counts frames as
-    delivered that this incarnation lacks, so it must not reach this one.
+    `name` is unique to this incarnation, like a port. A peer of the previous incarnation counts frames as delivered
+    that this incarnation has not received, so the peer must not reach this incarnation.
     """
     if transport_of(launch) is Transport.IPC:
         return f"{_IPC}{launch.sockets_dir}/{name}"
@@ -170,17 +170,19 @@ def authenticator_of(keys: Keys | None) -> Authenticator | None:
 
 
 def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:
-    """Bind and return the actual endpoint; non-ipc endpoints accept only holders of the client key.
+    """Bind a socket; returns the actual endpoint. Endpoints other than ipc accept only holders of the client key.
 
-    The port of a TCP endpoint may be * or a range first-last; any free port of it is taken.
-    Keys stay with a socket, so bind ipc endpoints first. An ipc socket lies in a private folder of the user,
-    replaces the file of a dead predecessor, and has mode 0600; the kernel names the user of each client
-    (SO_PEERCRED), and other users are refused. ConfigError for TCP without keys, and when all ports are taken.
+    The port of a TCP endpoint may be * or a range such as 7000-7099, from which any free port is taken. Bind ipc
+    endpoints first, because keys apply to all endpoints that a socket binds later. An ipc socket is in a private folder
+    of the user, replaces a dead predecessor's file, and has mode 0600; the kernel reports the user of each client
+    (SO_PEERCRED), and other users are refused. Raises ConfigError for TCP without keys, and if all ports are taken.
     """
     if endpoint.startswith(_IPC):
         path = endpoint[len(_IPC) :]
         if len(os.fsencode(path)) > PATH_MAX_BYTES:
-            raise RpcError(f"socket path {path} is longer than {PATH_MAX_BYTES} bytes; set TMPDIR to a shorter folder")
+            raise RpcError(
+                f"socket path {path} is longer than {PATH_MAX_BYTES} bytes; set TMPDIR to a folder with a shorter path"
+            )
         check_private(os.path.dirname(path))
         if os.path.lexists(path):
             os.unlink(path)
@@ -217,9 +219,9 @@ def _bind_network(sock: zmq.Socket[bytes], endpoint: str) -> None:
 def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> None:
     """Connect to a process of this user; the folder (ipc) or the key (TCP) proves who owns the process.
 
-    ConfigError for a folder that other users can replace, for TCP without keys, and for ipc with keys: keys are for
-    other hosts, so the ipc socket belongs to another process. A missing folder is not an error: no process listens, for
-    example after the end of a topology.
+    Raises ConfigError for a folder that other users can replace, for TCP without keys, and for ipc with keys: keys are
+    for connections to other hosts, so such an ipc socket belongs to another process. A missing folder is not an error:
+    no process is listening, for example because the topology has ended.
     """
     if endpoint.startswith(_IPC):
         if keys is not None:
@@ -234,10 +236,10 @@ def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) ->
 
 
 def check_folder(folder: str) -> None:
-    """Raise ConfigError unless only this user can have made the sockets in the folder.
+    """Raise ConfigError unless only this user can have created the sockets in the folder.
 
-    Other users must not be able to rename the folder either, because they could then replace it. FileNotFoundError for
-    a missing folder.
+    Other users must not be able to rename the folder either, because they could then replace it. Raises
+    FileNotFoundError if the folder is missing.
     """
     above = os.stat(os.path.dirname(folder))
     os.lstat(folder)
@@ -245,7 +247,7 @@ def check_folder(folder: str) -> None:
     loose = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
     if loose or above.st_uid not in (0, os.getuid()):
         raise ConfigError(
-            f"other users can replace {folder}, where the sockets of this topology are; make"
+            f"other users can replace {folder}, which contains this topology's sockets; make"
             f" {os.path.dirname(folder)} a folder that only you can write to, then submit the topology again"
         )
     check_root(os.path.dirname(os.path.dirname(folder)), "the folder for temporary files", sticky=True)

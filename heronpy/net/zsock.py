@@ -1,10 +1,9 @@
 """ZeroMQ sockets on an asyncio loop, without zmq.asyncio.
 
-zmq.asyncio costs about 25 us per message and hides its wake-ups. Here the loop watches the socket's
-own file descriptor, which is *edge-triggered*: it must be drained until EAGAIN, and any
-send or receive on the socket can swallow the edge, so code that uses the socket outside `_drain`
-calls `rearm()`. Draining stops after a budget of messages and continues in the next turn of the
-loop, so that timers and other sockets are never starved.
+zmq.asyncio costs about 25 us per message and hides its wake-ups. Here the loop watches the socket's file descriptor,
+which is *edge-triggered*: the socket must be drained until EAGAIN. Any send or receive can also swallow the edge, so
+code that uses the socket outside `_drain` calls `rearm()`. Draining stops after a budget of messages and continues in
+the next turn of the loop, so that timers and other sockets are never starved.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def configure(
     heartbeat: bool = True,
     heartbeat_ms: int = HEARTBEAT_INTERVAL_MS,
 ) -> zmq.Socket[bytes]:
-    """Set the options that every socket of heronpy shares; returns the socket.
+    """Set the options that all sockets of heronpy share; returns the socket.
 
     `heartbeat` is for the connecting side of TCP links; for ipc the kernel reports a dead peer immediately. A silent
     peer is disconnected at most `heartbeat_ms` later than HEARTBEAT_TIMEOUT_MS.
@@ -67,7 +66,7 @@ def configure(
 
 
 def send_the_rest() -> None:
-    """Wait until closed sockets have sent their lingering messages; the last use of ZeroMQ in a process."""
+    """Wait until closed sockets have sent their lingering messages; call this when a process ends its use of ZeroMQ."""
     zmq.Context.instance().term()
 
 
@@ -77,18 +76,18 @@ def fd_of(sock: zmq.Socket[bytes]) -> int:
 
 
 def readable(sock: zmq.Socket[bytes]) -> bool:
-    """Whether a message can be received now; costs less than half as much as an EAGAIN."""
+    """Whether a message can be received now; costs less than half as much as a failed receive (EAGAIN)."""
     return bool(sock.getsockopt(_EVENTS) & _POLLIN)  # type: ignore[operator]
 
 
 def event_of(parts: list[bytes]) -> tuple[int, int]:
-    """The event in a message of a monitor, and its value. `zmq.utils.monitor` does the same, but loads asyncio."""
+    """The event in a monitor's message, and its value. `zmq.utils.monitor` does the same, but imports asyncio."""
     event, value = _EVENT.unpack(parts[0])
     return event, value
 
 
 def receive(sock: zmq.Socket[bytes]) -> list[bytes]:
-    """The parts of the next message, or zmq.Again; unlike `recv_multipart`, reads no option after each part."""
+    """The parts of the next message; raises zmq.Again if there is none. Cheaper than `recv_multipart`."""
     part = sock.recv(_NOW, False)
     parts = [part.bytes]
     while part.more:
@@ -107,9 +106,9 @@ def send(sock: zmq.Socket[bytes], parts: list[bytes]) -> None:
 class LoopSocket:
     """Passes the messages of a ZeroMQ socket to `on_message(parts)`, from the running asyncio loop.
 
-    `pause_s` is for messages that can wait: after a message, the socket is not read for this time, so many simultaneous
-    senders wake the loop only twice. With `users`, the last part does not come from the sender: it is the identity that
-    an `Authenticator` found when the sender connected, or empty.
+    `pause_s` is for messages that can wait: after a message, the socket is not read for this time, so that many
+    simultaneous senders wake the loop only twice. If `users` is set, the last part does not come from the sender: it is
+    empty, or the identity that an `Authenticator` determined when the sender connected.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class LoopSocket:
         self.rearm()
 
     def rearm(self) -> None:
-        """Check the socket again in the next turn of the loop; call it after any send."""
+        """Check the socket again in the loop's next iteration; call this after any send."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             self._loop.call_soon(self._drain)
@@ -162,7 +161,7 @@ class LoopSocket:
             self._draining = False
 
     def _receive_all(self) -> int:
-        """Pass on the waiting messages, up to the budget; returns their number."""
+        """Pass on the queued messages, up to the budget; returns the number of messages passed on."""
         recv = self._recv
         for received in range(self._budget):
             try:
@@ -200,7 +199,7 @@ class LoopSocket:
         self.rearm()
 
     def send(self, parts: list[bytes]) -> bool:
-        """Send without blocking; False if the socket cannot accept the message now (full, or no such peer)."""
+        """Send without blocking; returns False if the socket cannot accept the message now (full, or no such peer)."""
         try:
             send(self.sock, parts)
         except zmq.Again:

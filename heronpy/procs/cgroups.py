@@ -1,4 +1,4 @@
-"""The limits of this process's control group: processes and threads, and memory (versions 1 and 2)."""
+"""The limits of this process's control group on processes, threads and memory (versions 1 and 2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heronpy.procs.linux import number_in
 
 
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The number of further processes that the group and its parents allow; None without a limit (F26)."""
+    """The number of further processes that the group and its parents allow; None if there is no limit (F26)."""
     found = []
     for folder in _folders(cgroup_file, Path(root), "pids"):
         most, used = number_in(folder / "pids.max"), number_in(folder / "pids.current")
@@ -18,7 +18,7 @@ def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgrou
 
 
 def memory_max_bytes(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The lowest memory limit of the group and its parents, in bytes; None without a limit."""
+    """The lowest memory limit of the group and its parents, in bytes; None if there is no limit."""
     found = []
     for folder in _folders(cgroup_file, Path(root), "memory"):
         found += [number_in(folder / name) for name in ("memory.max", "memory.limit_in_bytes")]
@@ -26,7 +26,7 @@ def memory_max_bytes(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/f
 
 
 def _folders(cgroup_file: str, root: Path, controller: str) -> list[Path]:
-    """The folders of the group and of its parents, in each hierarchy with this controller."""
+    """The folders of the group and its parents, in each hierarchy that has this controller."""
     try:
         lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
     except OSError:

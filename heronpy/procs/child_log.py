@@ -1,10 +1,10 @@
-"""The output of a child: a pipe that an event loop copies into the child's bounded log file.
+"""The output of a child process, which an event loop copies from a pipe into the child's bounded log file.
 
-`ChildLog` belongs to the supervisor of a child and outlives the incarnations of the child. `OwnLog` is the file behind
-a process's own stdout and stderr.
+`ChildLog` belongs to a child's supervisor and outlives the child's incarnations. `OwnLog` is the file behind a
+process's own stdout and stderr.
 
 Memory per child is bounded. The last output of a dead child is written to its log before its end is reported. Each line
-of the log belongs to a record of the child's own logging, or is marked as raw output (see `log_seal`).
+of the log either belongs to a record that the child has logged, or is marked as raw output (see `log_seal`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MARK_BYTES = 16
 
 
 class ChildLog:
-    """The log of one process name, fed by one pipe per incarnation; `echo` gets each of its lines as well."""
+    """The log of one process name, with a pipe for each incarnation; `echo` also receives each line."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ChildLog:
         self.logged = 0
 
     def open_pipe(self) -> int:
-        """Open a new pipe, and return its writing end for the child; the caller closes that end."""
+        """Open a new pipe; returns its writing end for the child, which the caller must close."""
         self._tail = b""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -98,7 +98,7 @@ class ChildLog:
             self._echo(self._name, data)
 
     def last_line(self) -> str:
-        """The last non-empty line, after reading the rest of the pipe; routine records do not explain an end."""
+        """The last non-empty line, after emptying the pipes. Skips routine records, which explain no end."""
         for fd in list(self._pipes):
             self._readable(fd, turns=64)
         for separator in self._pipes.values():
@@ -106,7 +106,7 @@ class ChildLog:
         return last_line_of(self._tail, routine=False)
 
     def note(self, text: str) -> None:
-        """Add a record from the supervisor of an ended child; it does not count as the child's last line."""
+        """Add a record from the supervisor after the child has ended; it does not count as the child's last line."""
         data = f"{format_record(time.time(), 'WARN', self._name, ENDS_LOGGER, text)}\n".encode()
         self._log.write(data)
         if self._echo is not None:
@@ -118,7 +118,7 @@ class ChildLog:
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """The raw output, once it contains the mark and has not grown for `quiet_s`, or after `patience_s`."""
+        """The raw output, read until it has the mark and is unchanged for `quiet_s`, or until `patience_s` is over."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):
@@ -143,7 +143,7 @@ class ChildLog:
 
 
 def last_line_in(path: str | os.PathLike[str]) -> str:
-    """The last line of a process's own log, cut at 1,024 characters; empty if the log cannot be read."""
+    """The last line of a process's own log, truncated to 1,024 characters; empty if the log cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -153,7 +153,7 @@ def last_line_in(path: str | os.PathLike[str]) -> str:
 
 
 def last_line_of(tail: bytes, routine: bool = True) -> str:
-    """The last non-empty line, without time, level and process; `routine`: also from routine records of the runtime."""
+    """The last non-empty line without time, level and process; skips the runtime's routine records unless `routine`."""
     for line in reversed(tail.decode(errors="replace").splitlines()):
         record = parse_line(line)
         if record is not None and record.logger == DIVIDER_LOGGER:
@@ -185,7 +185,7 @@ class OwnLog:
         os.close(fd)
 
     def rotate_if_large(self) -> None:
-        """Rotate the file if it is large; call this periodically. `files_max` includes the current file."""
+        """Rotate the file if it is too large; call this periodically. `files_max` includes the current file."""
         with contextlib.suppress(OSError):
             if os.fstat(1).st_size <= self._file_max_bytes:
                 return

@@ -1,6 +1,6 @@
 """A container's own control group, limited to the resources that the topology requests (versions 1 and 2).
 
-Invariants: the group lies below that of its creator, so it never widens a limit; a group is removed only when it is
+Invariants: the group is below its creator's group, so it never widens a limit; a group is removed only when it is
 empty.
 """
 
@@ -19,7 +19,7 @@ def group_name(topology_id: str, container: int) -> str:
 
 
 def prefix_of(topology_id: str) -> str:
-    """The prefix of the names of a topology's groups."""
+    """The prefix of all group names of a topology."""
     return f"heron.{topology_id}."
 
 
@@ -33,7 +33,7 @@ def enter(
 ) -> None:
     """Put a process and its future children into a group with these limits; 0 means no limit.
 
-    OSError when this machine or user has no control groups that can be written.
+    Raises OSError if this user cannot write control groups on this machine.
     """
     for controller, limit in (("memory", ram_bytes), ("cpu", cpu)):
         if limit:
@@ -48,7 +48,7 @@ def enter(
 def resize(
     name: str, cpu: float, ram_bytes: int, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
 ) -> None:
-    """Change the limits of an existing group. The memory limit is only raised: a lower limit could end processes."""
+    """Change the limits of an existing group. The memory limit is never lowered, because that could kill processes."""
     for controller, limit in (("memory", ram_bytes), ("cpu", cpu)):
         with suppress(OSError):
             parent, unified = _group_of(controller, cgroup_file, Path(root))
@@ -71,7 +71,7 @@ def _limit(folder: Path, controller: str, limit: float, unified: bool) -> None:
 
 
 def remove(name: str, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> None:
-    """Remove a group, or all groups with a `prefix_of`, if their processes have ended; a group in use stays."""
+    """Remove a group, or all groups with the prefix from `prefix_of`, except groups that still have processes."""
     is_prefix = name.endswith(".")  # the group of container 1 is not a prefix of that of container 10
     for controller in ("memory", "cpu"):
         with suppress(OSError):
@@ -94,7 +94,7 @@ def _remove(folder: Path) -> None:
 
 
 def _group_of(controller: str, cgroup_file: str, root: Path) -> tuple[Path, bool]:
-    """The folder of this process's group for a controller, and whether it has version 2; OSError without a group."""
+    """The folder of this process's group for a controller, and whether it is version 2; OSError if there is none."""
     lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
     groups = [tuple(line.split(":", 2)[1:]) for line in lines if line.count(":") >= 2]
     for controllers, path in groups:

@@ -1,11 +1,11 @@
-"""Announcements of exit codes by the runtime of a process with user code, before it ends the process on purpose.
+"""Lets the runtime of a process with user code announce an exit code before it ends the process on purpose.
 
 User code can end its process with any exit code (`os._exit(7)`), even one that has a meaning for the supervisor.
-So the fork server gives such a process a pipe, and the process's runtime writes each exit code to it just before it
-ends with that code. An exit code that was not announced belongs to the user code.
+The fork server therefore gives such a process a pipe, and the process's runtime writes an exit code to the pipe just
+before it ends the process with that code. An exit code that was not announced comes from user code.
 
-Only the process that the fork server started announces exit codes: copies that user code forks do not, and programs
-that user code starts do not get the pipe. An announcement counts only for the exit code that it names.
+Only the process that the fork server started announces exit codes: processes that user code forks do not, and programs
+that user code starts do not get the pipe. An announcement is valid only for the exit code that it names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def adopt(descriptor: int) -> None:
 
 
 def hand_on() -> dict[str, str]:
-    """The environment variables with which a new interpreter keeps this process's pipe, which becomes inheritable."""
+    """Make this process's pipe inheritable; returns the environment variables that pass it to a new interpreter."""
     if _pipe == _NONE:
         return {}
     os.set_inheritable(_pipe, True)
@@ -41,7 +41,7 @@ def hand_on() -> dict[str, str]:
 
 
 def claim() -> None:
-    """Take over the pipe that `hand_on` passed to this interpreter, if any; call this before any user code."""
+    """Take over the pipe that `hand_on` passed to this interpreter, if any; call this before user code runs."""
     given = os.environ.pop(VARIABLE, "")
     # The variable may be left over from another process, and its number may belong to another file.
     with contextlib.suppress(OSError, ValueError):
@@ -67,7 +67,7 @@ def leave(code: int) -> NoReturn:
 
 # ---- in the fork server -----------------------------------------------------------------------------
 def open_pipe() -> tuple[int, int]:
-    """The reading end for the fork server, and the writing end for the process; OSError if no descriptors are left."""
+    """Open a pipe; returns the reading end for the fork server and the writing end for the process."""
     reader, writer = os.pipe()
     # Neither end may block: a descendant of the process may keep the writing end, and may fill it.
     os.set_blocking(reader, False)

@@ -1,7 +1,7 @@
-"""Why a process ended, from its wait status and other facts. Pure.
+"""Determines why a process ended, from its wait status and other facts. Pure.
 
-Each reason has its own restart budget, so that preemptions never use up the budget of crashes, and an
-error in user code surfaces quickly.
+Each reason has its own restart budget, so that preemptions never use up the budget for crashes, and an error in user
+code is reported quickly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHELL_KILLED = 128 + signal.SIGKILL
 
 
 class ExitReason(Enum):
-    """The named reasons; the values are visible to users and the topology master."""
+    """The reasons why processes end; the values are visible to users and the topology master."""
 
     OK = "ok"
     FINISHED = "finished"
@@ -78,7 +78,7 @@ class ExitHints(Struct, frozen=True):
 
 
 def classify(status: int, hints: ExitHints) -> ExitReason:
-    """The reason for an end with this wait status, as os.wait returns it."""
+    """Why a process with this wait status (as returned by os.wait) ended."""
     if hints.hung:
         return ExitReason.HUNG
     if hints.overgrown:
@@ -134,9 +134,9 @@ def _by_code(code: int, hints: ExitHints) -> ExitReason:
 
 
 def by_user_code(status: int, hints: ExitHints) -> bool:
-    """Whether user code ended its process with an exit code, as by `os._exit(7)`, whatever the code means for heronpy.
+    """Whether user code ended its process with an exit code, such as `os._exit(7)`, whatever the code means in heronpy.
 
-    Three codes have the same meaning for every program: 0, 1 (an uncaught error), and a shell's code for a kill.
+    Three codes have the same meaning for every program: 0, 1 (an uncaught error), and a shell's code for SIGKILL.
     """
     return (
         hints.user_code
@@ -147,7 +147,7 @@ def by_user_code(status: int, hints: ExitHints) -> bool:
 
 
 def describe_end(status: int, hints: ExitHints) -> str:
-    """Like `describe_status`, but without heronpy's meaning for an exit code that user code chose."""
+    """Like `describe_status`, but without an exit code's meaning in heronpy if user code chose the code."""
     code = os.waitstatus_to_exitcode(status)
     if by_user_code(status, hints) or (code == exit_codes.OK and hints.user_code and not hints.announced):
         return f"user code ended the process with exit code {code}"
@@ -170,7 +170,7 @@ def detail_of(status: int, hints: ExitHints, words: str) -> str:
 
 
 def describe_status(status: int) -> str:
-    """The wait status in words, such as "signal SIGSEGV" or "exit code 4 (user exception)"."""
+    """Describe a wait status, such as "signal SIGSEGV" or "exit code 4 (user exception)"."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return exit_codes.describe(code)

@@ -1,7 +1,7 @@
 """The footprints of tasks (children, descriptors, threads, log, free disk space), and the CPU use of process trees.
 
-Each task is examined every `LOOK_S`, by the process that measures its processes anyway. This reads a bounded number of
-small files: the children and the memory of `SAMPLED` processes below a task.
+Each task is examined every `LOOK_S`, by the process that already measures CPU and memory. An examination reads a
+bounded number of small files: the children and the memory of up to `SAMPLED` descendants of a task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOK_AGAIN_S = 10.0
 
 
 class _Family(Struct):
-    """The children of a process, with its CPU time and the time of the listing."""
+    """The children of a process when they were last listed, with its CPU time and the time of the listing."""
 
     ticks: int
     at: float
@@ -41,12 +41,12 @@ class _Family(Struct):
 
 
 class TreeMeter:
-    """The CPU use of processes with all descendants, such as a Spark gateway with its driver and workers.
+    """Measures the CPU use of processes and all their descendants, such as a Spark gateway with its driver and workers.
 
     Children are found by `/proc/PID/task/TID/children`, which costs one small file per thread and does not examine
     other users' processes. A process that has not used CPU since the last call has most likely started no children, so
-    they are listed again only from time to time. The CPU time of a process includes that of its ended children, so the
-    sum of a tree grows steadily. On a kernel without these files only the given processes are measured.
+    they are listed again only from time to time. A process's CPU time includes the CPU time of its ended children, so
+    the sum of a tree never shrinks. If the kernel lacks these files, only the given processes are measured.
     """
 
     def __init__(self, proc: str | os.PathLike[str] = "/proc") -> None:
@@ -56,7 +56,7 @@ class TreeMeter:
         self._last: tuple[frozenset[int], float, float] | None = None
 
     def seconds(self, pids: Iterable[int], now: float) -> float:
-        """CPU seconds used by these processes and all their descendants.
+        """The CPU seconds used by these processes and all their descendants.
 
         Each process counts once, and ended processes count as 0.
         """
@@ -83,9 +83,9 @@ class TreeMeter:
         return family.children
 
     def rate(self, pids: Iterable[int], now: float) -> float | None:
-        """CPU seconds per second since the last call.
+        """The CPU seconds used per second since the last call.
 
-        None at the first call, after `forget`, and if the processes are not those of the last call.
+        Returns None for the first call, after `forget`, and if the processes differ from the last call.
         """
         roots = frozenset(pids)
         used_s, last = self.seconds(roots, now), self._last
@@ -95,7 +95,7 @@ class TreeMeter:
         return max(0.0, used_s - last[2]) / (now - last[1])
 
     def forget(self) -> None:
-        """Forget the last call, so that the next `rate` does not cover a time without calls."""
+        """Discard the last call, so that the next `rate` does not cover a time without calls."""
         self._last = None
         for pid in list(self._families):
             self._drop(pid)
@@ -106,7 +106,7 @@ class TreeMeter:
 
 
 def children_of(pid: int, proc: str | os.PathLike[str] = "/proc") -> list[int]:
-    """The living children of all threads of a process; OSError if it has ended."""
+    """The living children of all threads of a process; raises OSError if the process has ended."""
     folder, found = f"{os.fspath(proc)}/{pid}/task", list[int]()
     for thread in os.listdir(folder):
         with suppress(OSError):
@@ -117,7 +117,7 @@ def children_of(pid: int, proc: str | os.PathLike[str] = "/proc") -> list[int]:
 
 
 class FootprintMeter:
-    """Measures the footprints of tasks, and keeps the last result of each by the name of its process."""
+    """Measures the footprints of tasks, and stores each task's last result under the name of its process."""
 
     def __init__(self, folder: str, log_bytes: Callable[[str], int], proc: str | os.PathLike[str] = "/proc") -> None:
         """`folder` is on the disk to measure; `log_bytes` returns the number of bytes that a process has logged."""
@@ -128,7 +128,7 @@ class FootprintMeter:
         self.disk = (0, 0)
 
     def measure(self, tasks: Mapping[str, int], now: float) -> None:
-        """Examine the tasks that are due, given by name with their process; forget all others."""
+        """Examine the tasks that are due (map from process name to pid); discards the results of all other tasks."""
         for name in self._found.keys() - tasks.keys():
             del self._found[name]
         for name, pid in tasks.items():
@@ -147,7 +147,7 @@ class FootprintMeter:
                 self.disk = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def of(self, name: str) -> control_pb2.Footprint | None:
-        """The footprint of the process with this name; None if unknown."""
+        """The last footprint of the process with this name; None if there is none."""
         found = self._found.get(name)
         return found[3] if found is not None else None
 

@@ -1,13 +1,14 @@
 """The fork server's own process: loads the runtime once, then forks children on request.
 
 It is single-threaded and has no event loop, zmq context or lock, so a fork copies no held lock. It is the parent and
-the subreaper of everything it starts.
+subreaper of all processes that it starts.
 
 Invariants:
 - When the owner of the socket is gone (end of file) or SIGTERM arrives, every descendant is killed before the server
   exits.
-- A child is signalled only while it is unreaped, so a signal can never reach another process with the same pid.
-- An orphan that left the session of its task is killed at the next exit of any task, at the latest.
+- A child is sent signals only while it has not been reaped, so a signal can never reach another process with the same
+  pid.
+- An orphan that has left the session of its task is killed at the latest when any task next exits.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ class ForkLoop:
             self._kill_strays()
 
     def _kill_strays(self) -> None:
-        """Kill adopted orphans that belong to no session of a living child."""
+        """Kill adopted orphans that do not belong to a living child's session."""
         for pid in linux.children_of(self._pid):
             if pid in self._children:
                 continue
@@ -228,7 +229,7 @@ def _close(*descriptors: int | None) -> None:
 
 
 def load_modules(names: Iterable[str]) -> dict[str, str]:
-    """Import each module; returns the modules that failed to import, with the reasons."""
+    """Import each module; returns the modules that could not be imported, with the reasons."""
     problems = {}
     gc.disable()  # modules leave almost no garbage, and collections would take a sixth of this time
     # A BLAS thread pool in the parent makes every fork unsafe.
@@ -250,9 +251,9 @@ def load_modules(names: Iterable[str]) -> dict[str, str]:
 
 # ---- in the child ----------------------------------------------------------------------------
 def run_child(request: dict[str, Any], log_fd: int | None, notice_fd: int | None, parent: int) -> int:
-    """Become the requested process; returns its exit code.
+    """Turn this forked child into the requested process; returns its exit code.
 
-    The inherited descriptors are closed except for the output `log_fd` and `notice_fd`, for announcing the exit.
+    All inherited descriptors are closed, except the output `log_fd` and `notice_fd`, on which the exit is announced.
     """
     os.setsid()
     if not linux.die_with_parent(signal.SIGKILL, parent):
@@ -297,7 +298,7 @@ def _arrange_files(log_fd: int | None, notice_fd: int | None) -> None:
 
 
 def _make_path_absolute() -> None:
-    """Make sys.path absolute, so that a child in another folder finds the same modules."""
+    """Make sys.path absolute, so that a child with another working folder finds the same modules."""
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     entries = [os.path.abspath(e) for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
     if home not in entries:

@@ -1,9 +1,9 @@
-"""The owner's side of a fork server: start the server, request children, receive their exits.
+"""The owner's side of a fork server: starts the server, requests children, and receives their exits.
 
 `ForkServer.start` forks, so call it before the program has any thread, zmq context, event loop or ephemeral lock.
 `attach` then delivers its events to the running loop. The children belong to the server, not to the owner: their exits
-arrive as events. When the server is gone, so is everything that it started (`ServerGone`). `close` kills the remaining
-children, and waits for the server.
+arrive as events. When the server is gone, all processes that it started are gone, too (`ServerGone`). `close` kills the
+remaining children and waits for the server to end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SOCKET_BUFFER_BYTES = 1 << 20
 
 
 class Command(Struct, frozen=True):
-    """The program of a child: `main(argv)` of a module."""
+    """The program of a child: the function `main(argv)` of a module."""
 
     name: str
     module: str
@@ -52,7 +52,7 @@ class Command(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    """The server has loaded its modules; `problems` has those that failed to load, with the reasons."""
+    """The server has loaded its modules; `problems` lists modules that could not be loaded, with the reasons."""
 
     problems: dict[str, str]
     threads: int
@@ -78,7 +78,7 @@ class ChildExited(Struct, frozen=True):
 
 
 class ServerGone(Struct, frozen=True):
-    """The server has died, with all its children."""
+    """The server and all its children have died."""
 
 
 ServerEvent = Ready | ChildSpawned | ChildFailed | ChildExited | ServerGone
@@ -123,7 +123,7 @@ class ForkServer:
             pid = os.fork()
         except OSError as error:
             raise FatalError(
-                f"cannot start a process ({error.strerror}); check the limits of processes and memory"
+                f"cannot start a process ({error.strerror}); check the limits on processes and memory"
             ) from None
         if pid == 0:
             try:
@@ -149,9 +149,9 @@ class ForkServer:
         self._loop.add_reader(self._sock.fileno(), self._readable)
 
     def spawn(self, command: Command, log_fd: int | None = None) -> int:
-        """Request a child; the answer is ChildSpawned or ChildFailed with the number returned here.
+        """Request a child; returns a number. The answer is a ChildSpawned or ChildFailed with this number.
 
-        The child's stdout and stderr are a copy of `log_fd`; the caller may close its own immediately.
+        The child's stdout and stderr are copies of `log_fd`; the caller may close its own copy immediately.
         """
         request = next(self._ids)
         message = {"op": "spawn", "id": request, **asdict(command)}
@@ -159,7 +159,7 @@ class ForkServer:
         return request
 
     def signal(self, pid: int, signum: int, group: bool = False) -> None:
-        """Signal a child (and its session's group); does nothing if the child has already ended."""
+        """Send a signal to a child (and its session's process group); does nothing if the child has already ended."""
         self._post({"op": "signal", "pid": pid, "signum": int(signum), "group": group}, None)
 
     def close(self) -> None:

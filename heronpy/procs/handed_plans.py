@@ -1,7 +1,8 @@
-"""The files that an executor hands to the tasks of its container: the topology and the packing plan.
+"""The files that an executor passes to the tasks of its container: the topology and the packing plan.
 
-The files are next to the topology's sockets. So tasks open no state manager: it gets a few requests per container, for
-any number of tasks, and a task can restart while the state manager is down. A file is replaced as a whole.
+The files are next to the topology's sockets. Tasks therefore need no state manager. The state manager gets only a few
+requests per container, regardless of the number of tasks, and a task can restart while the state manager is down. Files
+are replaced atomically.
 """
 
 from __future__ import annotations

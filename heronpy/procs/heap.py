@@ -1,15 +1,15 @@
 """Counts the objects of this process by type: their number and size, never their content.
 
-The collector lists only objects that can be part of a cycle. All other objects (texts, numbers, arrays, dicts of plain
-values) are found through listed ones, and are counted in parts: an object with n references counts 1/n for each
-reference found. So a shared object is counted once, and an object that the whole interpreter shares is hardly counted.
-The count needs no memory for the objects already visited, because the process may be short of memory.
+The garbage collector lists only objects that can be part of a cycle. All other objects (strings, numbers, arrays, dicts
+of plain values) are found through listed objects, and are counted in parts: an object with n references counts 1/n for
+each reference found. A shared object is therefore counted once, and an object that the whole interpreter shares is
+hardly counted. The count uses no memory for objects already visited, because the process may be short of memory.
 
-Frozen objects (`gc.freeze`) are not listed, either. They belong to the runtime that all processes share, or a task has
-made them before it began to run, such as a cache in `initialize`. So the search for frozen objects starts at the task
-itself and at the user's modules, and finds the nearest objects first.
+Frozen objects (`gc.freeze`) are not listed, either. They belong to the runtime that all processes share, or a task
+created them before it began to run, for example as a cache in `initialize`. The search for frozen objects therefore
+starts at the task and at the user's modules, and finds the nearest objects first.
 
-No code of the user runs: sizes and names come from the types of the interpreter.
+No user code runs: sizes and names come from the interpreter's types.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _TimeOver(Exception):
 
 
 class _Kind:
-    """A type, with the function that measures its objects, and the sum of their sizes."""
+    """A type, the function that measures its objects, and their number and total size."""
 
     __slots__ = ("bytes", "count", "header", "sizeof")
 
@@ -95,7 +95,7 @@ class _Kind:
 def count_types(
     top: int, limit_s: float, roots: Sequence[object] = (), clock: Callable[[], float] = time.perf_counter
 ) -> HeapCount:
-    """Count all objects, for about `limit_s` seconds at most; names the `top` largest types. `roots` may be frozen."""
+    """Count all objects for at most about `limit_s` seconds; returns the `top` largest types. `roots` may be frozen."""
     begun = clock()
     listed = gc.get_objects()
     frozen = _frozen(roots, listed)
@@ -134,7 +134,7 @@ def count_types(
 
 
 def _frozen(roots: Sequence[object], listed: list[Any]) -> list[Any]:
-    """Frozen objects below the roots, nearest first, without code and modules."""
+    """Frozen objects that are reachable from the roots, nearest first, without code and modules."""
     waiting: deque[Any] = deque([*roots, *_user_modules()])
     near = {id(one): one for one in waiting}
     while waiting and len(near) < FROZEN_MAX:
@@ -151,7 +151,7 @@ def _frozen(roots: Sequence[object], listed: list[Any]) -> list[Any]:
 
 
 def _user_modules() -> Iterator[Any]:
-    """The variables of the user's modules and classes."""
+    """The namespaces of the user's modules, and the user's classes."""
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         origin = getattr(spec, "origin", None)
@@ -170,7 +170,7 @@ def _is_large(one: Any, limit: int) -> bool:
 
 
 class _Walk:
-    """The sums by type of the objects added so far."""
+    """The totals, by type, of the objects counted so far."""
 
     def __init__(self, clock: Callable[[], float], until: float) -> None:
         self.found: dict[type, _Kind] = {}
@@ -180,7 +180,7 @@ class _Walk:
         self._clock, self._until = clock, until
 
     def add(self, one: Any) -> None:
-        """Count an object and all objects below it that the collector does not list; raises _TimeOver at the limit."""
+        """Count an object and all unlisted objects that it refers to; raises _TimeOver at the time limit."""
         self._count(one, 1.0, 1.0)
         open_: list[tuple[Iterator[Any], float, float]] = [self._below(one, 1.0, 1.0)]
         while open_:
@@ -211,7 +211,7 @@ class _Walk:
 
     @staticmethod
     def _below(one: Any, weight: float, many: float) -> tuple[Iterator[Any], float, float]:
-        """The objects that an object refers to, their weight, and how many objects each stands for."""
+        """The objects to which an object refers, their weight, and the number of objects that each represents."""
         kind = type(one)
         if not _is_large(one, BELOW_MAX):
             return iter(gc.get_referents(one)), weight, many
@@ -223,7 +223,6 @@ class _Walk:
 
 
 def _name(kind: type) -> str:
-    """The name of a type: `module.Class`, or only the class for a built-in type."""
     module, name = _MODULE(kind), _QUALNAME(kind)
     whole = name if module == "builtins" else f"{module}.{name}"
     return str(whole)[:NAME_MAX]

@@ -1,7 +1,7 @@
-"""Connects the pure supervisor to a fork server: effects become forks and signals, exits become events.
+"""Connects the supervisor to a fork server: turns effects into forks and signals, and exits into events.
 
-The owner chooses the program for a specification and the destination of its output. Invariants: the supervisor gets
-each exit once; one timer is set to the supervisor's next deadline and nothing polls.
+The owner chooses the program for each specification and the destination of the program's output. Invariants: the
+supervisor gets each exit once; a single timer is set to the supervisor's next deadline, and no code polls.
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ _NO_LIMIT = 1 << 60
 
 
 class OomCounter:
-    """The out-of-memory kills in this process's control group (versions 1 and 2), and the group's memory figures.
+    """Reads the number of out-of-memory kills and the memory figures of this process's control group (versions 1 and
+    2).
 
     `moved()` returns whether the kernel has killed a process since the last call.
 
-    A SIGKILL that the supervisor did not send is an out-of-memory kill if this counter moved.
+    A SIGKILL that the supervisor did not send is an out-of-memory kill if this number has increased.
     """
 
     def __init__(self, paths: Iterable[str] | None = None) -> None:
@@ -102,7 +103,7 @@ def _oom_kills(path: str) -> int:
 
 
 def counter_files(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> list[str]:
-    """The files for this process that contain a line `oom_kill N`."""
+    """The files of this process's control group that contain a line `oom_kill N`."""
     found = []
     try:
         with open(cgroup_file, encoding="utf-8") as groups:
@@ -127,7 +128,7 @@ def counter_files(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/c
 
 
 class Owner(Protocol):
-    """Callbacks that a host needs from its program."""
+    """The callbacks that a process host needs from its program."""
 
     def command_of(self, spec: ProcessSpec, number: int) -> Command: ...
 
@@ -136,9 +137,9 @@ class Owner(Protocol):
         ...
 
     def termination_report(self, name: str, killed: bool) -> tuple[str, bool]:
-        """Why the child ended according to its log, and whether it ran out of memory.
+        """Why the child ended, as shown by its log, and whether it ran out of memory.
 
-        A child killed by a signal had no time for a last line in its log.
+        A child that was killed by a signal could not write a last line into its log.
         """
         ...
 
@@ -162,7 +163,7 @@ class _Child(Struct):
 
 
 class ProcessHost:
-    """Runs a supervisor on the running loop."""
+    """Runs a supervisor on the running event loop."""
 
     def __init__(self, server: ForkServer, supervisor: Supervisor, owner: Owner) -> None:
         self._loop = asyncio.get_running_loop()
@@ -185,7 +186,7 @@ class ProcessHost:
         self._arm()
 
     def reported(self, name: str, number: int, loop_age_s: float, ready: bool = False) -> None:
-        """Record a sign of life. Signs of life only postpone deadlines, so the timer is unchanged."""
+        """Record a sign of life. The timer is not changed, because signs of life only postpone deadlines."""
         effects = self._supervisor.handle(Reported(name, number, loop_age_s, ready), time.monotonic())
         for effect in effects:
             self._apply(effect)
@@ -267,7 +268,7 @@ class ProcessHost:
             case ChildExited():
                 self._on_exit(event)
             case ServerGone():
-                log.error("the fork server died and all processes with it")
+                log.error("the fork server and all its processes died")
                 self._owner.on_server_gone()
 
     def _on_exit(self, event: ChildExited) -> None:

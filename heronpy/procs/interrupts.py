@@ -1,4 +1,4 @@
-"""The effects of Ctrl-C, SIGTERM and SIGHUP while a verb runs."""
+"""Handles Ctrl-C, SIGTERM and SIGHUP while a command runs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _others = sys.unraisablehook
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """The handler of a signal that ends the command: raises KeyboardInterrupt, and sets the flag that `heed` reads.
 
-    A second signal within a second raises nothing: it would interrupt the clean-up that the first one began. Python
-    drops exceptions raised in some places, such as the release of a lock while a module is imported: see `dropped`.
+    A second signal within a second is ignored, because it would interrupt the clean-up that the first signal began.
+    Python drops exceptions that are raised in some situations, such as the release of a lock while a module is imported
+    (see `dropped`).
     """
     global _seen, _raised_at
     now = time.monotonic()
@@ -38,7 +39,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def dropped(found: sys.UnraisableHookArgs) -> None:
-    """A hook for exceptions that Python drops (`sys.unraisablehook`): an interrupt is raised again, not reported."""
+    """A hook for exceptions that Python drops (`sys.unraisablehook`); an interrupt is raised again, not reported."""
     global _raised_at
     if issubclass(found.exc_type, KeyboardInterrupt):
         _raised_at -= ONE_S

@@ -17,7 +17,7 @@ class Jobs:
     """Runs jobs and logs every failure; `on_failure` is for processes that cannot continue after a failure."""
 
     def __init__(self, on_failure: Callable[[], None] = lambda: None, group: int = 0) -> None:
-        """`every` makes its calls at the shared moments of `group`, see `shared_moment`."""
+        """`every` makes its calls at moments that all processes of `group` share (see `shared_moment`)."""
         self._on_failure = on_failure
         self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
@@ -36,7 +36,7 @@ class Jobs:
             self._on_failure()
 
     def every(self, interval_s: float, call: Callable[[], None]) -> None:
-        """Repeat a call, even after it failed."""
+        """Repeat a call every `interval_s` seconds, even if it fails."""
 
         async def repeat() -> None:
             while True:
@@ -47,7 +47,7 @@ class Jobs:
         self.start(repeat())
 
     def call(self, call: Callable[[], None]) -> None:
-        """Run a callback, such as that of a timer."""
+        """Run a callback, for example of a timer, and log its failure."""
         try:
             call()
         except Exception:
@@ -55,7 +55,7 @@ class Jobs:
             self._on_failure()
 
     async def close(self) -> None:
-        """Cancel all jobs and wait for their end."""
+        """Cancel all jobs and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,8 +1,7 @@
-"""The few kernel calls that Python's library lacks, and the limit of open files.
+"""Kernel calls that Python's standard library lacks, and the limit of open files.
 
-Invariant: every call is safe in a freshly forked child (starts no threads, logs nothing).
-On a system without `prctl` the calls do nothing and return False; the parents then rely on the end of
-file of their sockets alone.
+Invariant: every call is safe in a freshly forked child (starts no threads, logs nothing). On a system without `prctl`
+the calls do nothing and return False; parents then rely only on the end of file on their sockets.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ FILES_MAX = 1 << 20
 
 
 def die_with_parent(signum: int, parent: int) -> bool:
-    """Ask the kernel for `signum` when `parent` dies; False if the parent is already dead.
+    """Ask the kernel to send `signum` when `parent` dies; returns False if the parent is already dead.
 
-    The signal is bound to the *thread* that forked, so a parent forks from its main thread only.
+    The signal is bound to the *thread* that forked, so a parent must fork only from its main thread.
     """
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
@@ -34,7 +33,7 @@ def die_with_parent(signum: int, parent: int) -> bool:
 
 
 def become_subreaper() -> bool:
-    """Adopt orphaned descendants, so that no process escapes by forking twice."""
+    """Make this process adopt orphaned descendants, so that no process escapes by forking twice."""
     return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
@@ -67,7 +66,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def children_by_scan(parent: int) -> list[int]:
-    """The children of a process; for kernels without CONFIG_PROC_CHILDREN."""
+    """The children of a process; works on kernels without CONFIG_PROC_CHILDREN."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -81,7 +80,7 @@ def children_by_scan(parent: int) -> list[int]:
 
 
 def lift_files() -> int:
-    """Raise the soft limit of open files to the hard limit, which is returned.
+    """Raise the soft limit of open files to the hard limit; returns this limit.
 
     An estimate would not suffice, because a client that connects and stays silent also takes a descriptor.
     """
@@ -93,7 +92,7 @@ def lift_files() -> int:
 
 
 def number_in(path: str | os.PathLike[str]) -> int | None:
-    """The number in a file of the kernel; None if the file is missing or contains "max"."""
+    """The number that a kernel file contains; None if the file is missing or contains "max"."""
     try:
         with open(path, encoding="ascii") as file:
             return int(file.read())

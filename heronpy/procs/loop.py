@@ -8,7 +8,7 @@ from typing import Any
 
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run `main` to its end and return the exit code."""
+    """Run `main` until it ends; returns its exit code."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None
     try:
         import uvloop

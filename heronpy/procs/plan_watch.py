@@ -1,8 +1,8 @@
 """Follows the packing plan in the state manager, for the scheduler and the executors.
 
-Invariants: `on_plan` gets only plans that differ from the last one, never an older version; while the state manager is
-unreachable, or the plan is unreadable, the last plan stays valid. A copy of the plan on disk lets a process restart
-during such an outage, and is the plan that a container's tasks read.
+Invariants: `on_plan` receives only plans that differ from the last one, and never an older version. While the state
+manager is unreachable, or the plan is unreadable, the last plan stays valid. A copy of the plan on disk lets a process
+restart during such an outage; a container's tasks read this copy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PlanSource(Protocol):
 
 
 class PlanWatch:
-    """One watch of the packing plan; create it on the event loop that should get the plans."""
+    """One watch of the packing plan; create it on the event loop that receives the plans."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PlanWatch:
         self._watch: Watch | None = None
 
     def start(self) -> None:
-        """Read the plan now, and on each change."""
+        """Read the plan now and after each change."""
         self._try_watch()
         if not self._look() and self.plan is None:
             self._load_copy()
@@ -97,7 +97,7 @@ class PlanWatch:
             found = self._source.get(self._path)
             plan = plan_pb2.PackingPlan.FromString(found[0]) if found else None
         except (HeronError, OSError, DecodeError) as error:
-            self._complain(f"cannot read the packing plan, so the last plan stays in force: {error}")
+            self._complain(f"cannot read the packing plan ({error}), so the last plan stays in force")
             return False, None
         self._complaint = ""
         return True, plan

@@ -1,4 +1,4 @@
-"""Modules that the fork server loads once, so that every process of a container shares them and starts quickly.
+"""The modules that the fork server loads once, so that every process of a container shares them and starts quickly.
 
 A module that is not installed is skipped. A preloaded module must not start a thread or open a socket on import.
 """
@@ -52,9 +52,9 @@ _MASTERS, _TASKS = frozenset({"heronpy.tmaster.__main__"}), frozenset({"stmgr.__
 
 
 def preload_of(container: int) -> tuple[str, ...]:
-    """The modules that one container's fork server loads, without those for processes of other containers.
+    """The modules that one container's fork server loads, without modules for processes of other containers.
 
-    A standby topology master, which may run anywhere, loads its own.
+    A standby topology master, which may run in any container, loads its modules itself.
     """
     others = _MASTERS if container else _TASKS
     return tuple(module for module in PRELOAD if module not in others)

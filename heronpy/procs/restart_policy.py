@@ -2,16 +2,15 @@
 
 Each exit reason has its own budget within a sliding window. The pause before a restart doubles from `backoff_s`, and is
 reset once the process has run long enough to count as healthy. In a crash loop no failure expires, so the budget runs
-out even with long pauses. The history holds at most `budget + 1` times per reason (F11).
+out even if the pauses are long. The history holds at most `budget + 1` times per reason (F11).
 
-A process that was preempted, lost its host or was killed from outside (SIGKILL without lack of memory) is always
-restarted and never charged, unless `budgets` names `killed`. After a startup failure, or when it has finished, a
-process is never restarted.
+A process that was preempted, lost its host or was killed from outside (by a SIGKILL although memory was sufficient) is
+always restarted and never charged, unless `budgets` names `killed`. A process that failed at startup or has finished is
+never restarted.
 
 An exception of user code that has run before often has a temporary cause, such as a database that is down for a minute.
-So such exceptions have a time budget instead, unless `budgets` names `user_exception`. The pauses grow up to
-`backoff_max_s`, and the process is given up only after failing for `exception_budget_s` without a healthy run in
-between.
+Such exceptions therefore have a time budget instead, unless `budgets` names `user_exception`. The pauses grow up to
+`backoff_max_s`, and the process is given up only after it has failed for `exception_budget_s` without a healthy run.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ UNCHARGED_PAUSE_MAX_S = 0.5
 
 
 class RestartLimits(Struct, frozen=True):
-    """The settings of the policy."""
+    """The settings of the restart policy."""
 
     backoff_s: float = 0.05
     backoff_max_s: float = 60.0
@@ -65,7 +64,7 @@ class RestartLimits(Struct, frozen=True):
 
 
 def limits_of(settings: SchedulerSettings) -> RestartLimits:
-    """The limits for the restarts of a container."""
+    """The restart limits of a container."""
     return RestartLimits(
         settings.container_restart_backoff_s,
         CONTAINER_PAUSE_MAX_S,
@@ -75,7 +74,7 @@ def limits_of(settings: SchedulerSettings) -> RestartLimits:
 
 
 def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
-    """The setting heron.executor.restart_budgets; ConfigError names the invalid entry."""
+    """Parse the setting heron.executor.restart_budgets; raises a ConfigError that names the invalid entry."""
     known = {reason.value: reason for reason in COUNTED}
     for name, number in values.items():
         if name not in known:
@@ -104,7 +103,7 @@ class RestartHistory(Struct):
 
 
 class Charges(Struct, frozen=True):
-    """An immutable `RestartHistory` that outlives the process that counted, on the same clock."""
+    """An immutable copy of a `RestartHistory` that outlives the counting process, with times on the same clock."""
 
     failures: tuple[tuple[ExitReason, tuple[float, ...]], ...] = ()
     streak: int = 0
@@ -114,13 +113,13 @@ class Charges(Struct, frozen=True):
 
     @classmethod
     def of(cls, history: RestartHistory) -> Charges:
-        """The charges of a history, without the time for which user code has been raising."""
+        """The charges of a history, without the time since which user code has been raising exceptions."""
         failures = tuple((reason, tuple(times)) for reason, times in history.failures.items() if times)
         healthy_at = None if history.healthy_at == float("-inf") else history.healthy_at
         return cls(failures, history.streak, history.last_pause_s, healthy_at)
 
     def history(self, limits: RestartLimits) -> RestartHistory:
-        """The history that continues these charges."""
+        """A history that continues from these charges."""
         return RestartHistory(
             {reason: deque(times, limits.budget_of(reason) + 1) for reason, times in self.failures},
             self.streak,
@@ -130,7 +129,7 @@ class Charges(Struct, frozen=True):
 
 
 class Outlook(Struct, frozen=True):
-    """How close a process is to its last restart; zeros if no budget is charged."""
+    """How close a process is to its last restart; all values are zero if no budget is charged."""
 
     #: The number of this consecutive restart, and the maximum; 0 of 0 when only time counts.
     charged: int = 0
@@ -158,8 +157,8 @@ def decide_restart(
     now: float,
     transient: bool = False,
 ) -> Decision:
-    """Decide on one exit, and update the history.
-    `transient`: the exception comes from user code that has run before, so its cause may be temporary.
+    """Decide how to react to one exit, and update the history.
+    `transient` means that the exception comes from user code that has run before, so its cause may be temporary.
     """
     if reason in NEVER_RESTARTED:
         return Decision(False, cause=reason.value)

@@ -1,11 +1,11 @@
-"""Lets a process report its activity when its executor requests that with a signal and a file.
+"""Lets a process report its activity when its executor requests a report with a signal and a file.
 
-SIGUSR1 prints all stacks. `sample-PID.ask` in the folder of the topology's sockets (0700) selects the action of
-SIGUSR2, and `sample-PID.json` has the result: the objects by type (see `heap`), or stacks. `heron profile` samples
-stacks like this if py-spy is not installed or may not attach. A CPU-time timer (ITIMER_PROF) takes the samples, in the
-main thread between two bytecodes; a sampling thread would run only when the main thread releases the interpreter lock,
-and sample mostly those moments. The weight of a sample is the CPU time that the thread has used since its previous
-sample, so waiting threads weigh nothing.
+SIGUSR1 prints all stacks. `sample-PID.ask` in the folder with the topology's sockets (mode 0700) selects the action of
+SIGUSR2, and `sample-PID.json` contains the result: the objects by type (see `heap`), or stacks. `heron profile` uses
+this to sample stacks if py-spy is not installed or may not attach. A CPU-time timer (ITIMER_PROF) takes the samples, in
+the main thread between two bytecodes; a sampling thread would run only when the main thread releases the interpreter
+lock, and would mostly sample these moments. The weight of a sample is the CPU time that the thread has used since its
+previous sample, so waiting threads have no weight.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _Raw = tuple[str, tuple[tuple[CodeType, int], ...]]
 
 
 def paths_of(folder: str, pid: int) -> tuple[Path, Path]:
-    """The files of the request and of the result."""
+    """The paths of the request file and of the result file."""
     return Path(folder) / f"sample-{pid}.ask", Path(folder) / f"sample-{pid}.json"
 
 
 def install(folder: str, roots: Sequence[object] = ()) -> None:
     """Make SIGUSR1 print the stacks and SIGUSR2 sample this process; call it from the main thread.
 
-    The count of objects also starts at `roots`, see `heap`.
+    `roots` are additional objects where the count of objects starts (see `heap`).
     """
     running = threading.Lock()
     # faulthandler installs no handler while the registration by the fork server exists.
@@ -183,7 +183,7 @@ def _frames(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
 def _named(place: tuple[CodeType, int]) -> str:
     """The last two parts of a path, which distinguish files without exposing the machine's folders.
 
-    The folder of an unpacked package is left out, because it is only a digest.
+    The folder of an unpacked package is omitted, because it is only a digest.
     """
     code, line = place
     parts = [part for part in Path(code.co_filename).parts[-2:] if not _DIGEST.fullmatch(part)]

@@ -1,4 +1,4 @@
-"""The data types of the supervisor: specifications, events in, effects out. Pure."""
+"""The data types of the supervisor: specifications, events that it handles, and effects that it returns. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.proto import control_pb2
 
 
 class ProcessSpec(Struct, frozen=True):
-    """The specification of a process that should run."""
+    """The specification of a process that should be running."""
 
     name: str
     #: The kind of process, which the launcher turns into a command.
@@ -77,7 +77,7 @@ EXITS: dict[ExitReason | None, control_pb2.ExitReason] = {
 
 
 class ProcessView(Struct, frozen=True):
-    """The visible state of a process."""
+    """The state of a process that is shown to users."""
 
     spec: ProcessSpec
     state: ProcessState
@@ -111,7 +111,7 @@ class ProcessView(Struct, frozen=True):
 
 # ---- events ---------------------------------------------------------------------------------
 class DesiredChanged(Struct, frozen=True):
-    """These and only these processes should run."""
+    """Exactly these processes should run."""
 
     specs: tuple[ProcessSpec, ...]
 
@@ -148,7 +148,7 @@ class Overgrown(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """A sign of life from the process itself."""
+    """A sign of life that the process has sent."""
 
     name: str
     number: int
@@ -158,14 +158,14 @@ class Reported(Struct, frozen=True):
 
 
 class RestartAsked(Struct, frozen=True):
-    """Restart these processes (all if empty) in any state; no budget is charged."""
+    """Restart these processes (all processes if empty), whatever their state; no budget is charged."""
 
     names: tuple[str, ...]
     why: str = ""
 
 
 class StopAsked(Struct, frozen=True):
-    """Stop everything, in order of rank."""
+    """Stop all processes in order of rank."""
 
     why: str = ""
 
@@ -203,7 +203,7 @@ class Changed(Struct, frozen=True):
 
 
 class Removed(Struct, frozen=True):
-    """A process is gone permanently; drop its data."""
+    """A process is permanently gone; discard its data."""
 
     name: str
 
@@ -217,7 +217,7 @@ class GiveUp(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """A process that should run has ended for this reason; report the reason (F11)."""
+    """A process that should be running has ended for this reason, which must be reported (F11)."""
 
     spec: ProcessSpec
     reason: ExitReason
@@ -229,7 +229,7 @@ class Ended(Struct, frozen=True):
 
 
 class AllStopped(Struct, frozen=True):
-    """The last process has ended after StopAsked."""
+    """All processes have ended after a StopAsked."""
 
 
 Effect = Start | Signal | Note | Changed | Removed | GiveUp | Ended | AllStopped

@@ -1,12 +1,13 @@
-"""The state machine that keeps a set of processes running: start, restart, give up, stop in order. Pure.
+"""The state machine that keeps a set of processes running: it starts, restarts, gives up and stops them in order. Pure.
 
-The executor uses it for the processes of its container, the scheduler for its containers.
+The executor uses it for the processes of its container, and the scheduler uses it for its containers.
 
 Invariants:
-- A name has at most one incarnation at a time: the next Start is emitted only after the exit of the previous one.
-- The numbers of a name only grow.
+- A name has at most one incarnation at a time: the next Start is emitted only after the previous incarnation has
+  exited.
+- The incarnation numbers of a name only increase.
 - No process is started once StopAsked was handled.
-- A process whose budget is spent is FAILED and reported with its cause; the other processes keep running.
+- A process that has used up its budget is FAILED and is reported with the cause; the other processes keep running.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class _Process(Struct):
 
 
 class Supervisor:
-    """`handle(event, now)` returns the effects; pass a Tick at `next_deadline()`."""
+    """Keeps a set of processes running. `handle(event, now)` returns the effects; pass a Tick at `next_deadline()`."""
 
     def __init__(self, limits: RestartLimits) -> None:
         self._limits = limits
@@ -291,9 +292,9 @@ class Supervisor:
         return [*effects, Changed()] if effects else []
 
     def _advance_wave(self, now: float) -> list[Effect]:
-        """In a joint restart, stop the lowest running rank; start all ranks once all are down.
+        """During a joint restart, stop the lowest running rank; once all ranks are down, start all of them.
 
-        A rank stops after all lower ranks, because it passes on their last reports.
+        A rank stops after all lower ranks, because it passes on the last reports from lower ranks.
         """
         members = [process for name, process in self._processes.items() if name in self._wave]
         for process in members:
@@ -387,7 +388,7 @@ class Supervisor:
         return [ended, *self._judge(process, reason, now)]
 
     def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
-        """Decide how to react to the end of a process that should run."""
+        """Decide how to react to the end of a process that should be running."""
         name = process.spec.name
         ran_s = now - process.started
         what = f"{name} ended ({reason.value}{': ' + process.exit_detail if process.exit_detail else ''})"
@@ -418,7 +419,7 @@ class Supervisor:
         return effects
 
     def _down(self, process: _Process, now: float) -> list[Effect]:
-        """Handle a process that was stopped on request: remove, start or leave it."""
+        """Handle a process that was stopped on request: remove it, start it or leave it stopped."""
         name = process.spec.name
         intent, process.intent, process.deadline = process.intent, _Intent.NONE, None
         process.state = ProcessState.STOPPED
@@ -458,7 +459,7 @@ class Supervisor:
 
 
 def _with_peak(process: _Process) -> str:
-    """The text about a process that ran out of memory, with its resident peak and its limit."""
+    """The description of a process that ran out of memory, with its peak resident size and its limit."""
     peaked, limit = f"its resident memory peaked at {format_bytes(process.peak_bytes)}", process.spec.memory_max_bytes
     if process.intent is _Intent.MEMORY:
         return f"{peaked}, above the limit of {format_bytes(limit)}"

@@ -1,9 +1,10 @@
 """The CPU and memory use of processes, and the load of this machine.
 
-CPU and resident size are in one small file of Linux, which stays open. The unshared size (USS) and the proportional
-size (PSS) walk page tables, which takes milliseconds, so they are measured at most every `USS_INTERVAL_S` per process,
-for a few processes per call. For a process that hardly works and whose resident size stays the same, they are measured
-ten times less often. Otherwise they would be the largest part of an idle container's cost.
+CPU time and resident size are read from one small file in /proc, which stays open. To measure the unshared size (USS)
+and the proportional size (PSS), the kernel walks page tables, which takes milliseconds. These sizes are therefore
+measured at most every `USS_INTERVAL_S` per process, and for only a few processes per call. They are measured ten times
+less often for a process that is almost idle and whose resident size stays the same, because they would otherwise cause
+most of an idle container's CPU use.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ _ALL = slice(0, 8)
 
 
 class KeptFiles:
-    """Small files of /proc that are read repeatedly and kept open, at a third to a quarter of the cost of opening them.
+    """Keeps small files in /proc open, because reading an open file again costs only a quarter to a third as much.
 
-    Each path has one descriptor. That of an ended process reads nothing, even if the pid was reused.
+    Each path has one descriptor. The descriptor of an ended process returns no data, even if the pid was reused.
     """
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
 
     def read(self, path: str) -> bytes:
-        """The beginning of a file; OSError if the file does not exist."""
+        """The beginning of a file; raises OSError if the file does not exist."""
         kept = self._files.get(path)
         if kept is not None:
             try:
@@ -67,7 +68,7 @@ class KeptFiles:
 
 
 class Usage(Struct):
-    """Usage of one process; zero if not measured yet."""
+    """The resource usage of one process; zero if not measured yet."""
 
     cpu_s: float = 0.0
     rss_bytes: int = 0
@@ -93,7 +94,7 @@ class _Meter(Struct):
 
 
 def look_at(pid: int, files: KeptFiles) -> tuple[float, int]:
-    """CPU seconds and resident bytes of a process; OSError or psutil.Error if the process is not accessible."""
+    """The CPU seconds and resident bytes of a process; raises OSError or psutil.Error if it is not accessible."""
     try:
         # A name may hold spaces and brackets.
         fields = files.read(_stat(pid)).rpartition(b")")[2].split()
@@ -109,13 +110,13 @@ def _stat(pid: int) -> str:
 
 
 def unshared(pid: int) -> tuple[int, int]:
-    """The unshared and the proportional bytes of a process; psutil.Error if the process is not accessible."""
+    """The unshared and the proportional size of a process in bytes; raises psutil.Error if it is not accessible."""
     found = psutil.Process(pid).memory_full_info()
     return int(found.uss), int(getattr(found, "pss", found.uss))
 
 
 class UsageMeter:
-    """Measures the CPU and memory use of processes, and keeps the last result of each."""
+    """Measures the CPU and memory use of processes, and stores the last result for each process."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class UsageMeter:
         self.calm = False
 
     def measure(self, pids: Iterable[int], now: float) -> None:
-        """Measure these processes and forget all others."""
+        """Measure these processes, and discard the results of all others."""
         wanted = set(pids)
         self.calm = wanted == self._meters.keys()
         for pid in [pid for pid in self._meters if pid not in wanted]:
@@ -174,7 +175,7 @@ class UsageMeter:
 
 
 def pressure_of(text: str) -> float | None:
-    """The pressure over the last ten seconds, from the content of /proc/pressure/cpu; None if the kernel has none."""
+    """The CPU pressure over the last ten seconds, from the content of /proc/pressure/cpu; None if unavailable."""
     for line in text.splitlines():
         words = line.split()
         if words and words[0] == "some":
@@ -209,11 +210,11 @@ def memory_of(text: str) -> int | None:
 class HostMeter:
     """The CPU load of this machine from the processes of all users.
 
-    Each measurement covers the time since the previous call.
+    Each measurement covers the time since the previous one.
 
     Sources: `/proc/pressure/cpu` ("some": the share of time in which at least one runnable process waited for a CPU;
-    see accounting/psi of the kernel's documentation) and the first line of `/proc/stat`. Figures that a kernel does not
-    report stay unknown.
+    see accounting/psi of the kernel's documentation) and the first line of `/proc/stat`. Figures that the kernel does
+    not report are unknown.
     """
 
     def __init__(self, proc: str | os.PathLike[str] = "/proc") -> None:
@@ -225,7 +226,7 @@ class HostMeter:
         self.usage = control_pb2.HostUsage(cores=self._cores, memory_bytes=self._memory_bytes)
 
     def measure(self) -> None:
-        """Update `usage`; figures that cannot be read are left out."""
+        """Update `usage`; figures that cannot be read are omitted."""
         usage = control_pb2.HostUsage(cores=self._cores, memory_bytes=self._memory_bytes)
         pressure, times = pressure_of(self._read("pressure/cpu")), times_of(self._read("stat"))
         if pressure is not None:

@@ -1,8 +1,8 @@
-"""`python -m heronpy.scheduler --launch F`: the daemon of the scheduler, one per topology.
+"""`python -m heronpy.scheduler --launch F`: the scheduler's daemon, one per topology.
 
-It runs below a guardian that restarts it when it is killed or hangs. Containers run on this host, or on an engine if
+A guardian is its parent, and restarts it when it is killed or hangs. Containers run on this host, or on an engine if
 the topology was submitted to one. Modules that both the scheduler and its fork server need are loaded before the fork,
-so that they are loaded once.
+so that they are loaded only once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heronpy.scheduler.guardian import Pulse, guard
 
 
 def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor") -> int:
-    """Guard and run the scheduler; returns its exit code."""
+    """Run the scheduler below a guardian; returns its exit code."""
     parser = argparse.ArgumentParser(prog="heronpy.scheduler", description="The scheduler of one topology.")
     parser.add_argument("--launch", required=True, help="path of launch.json")
     arguments = parser.parse_args(argv)
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
 
 
 def run(launch: LaunchSpec, launch_file: str, executor_module: str, pulse: Pulse) -> int:
-    """Run the scheduler of containers on this host, or on an engine; returns its exit code."""
+    """Run the scheduler for containers on this host or on an engine; returns its exit code."""
     try:
         lift_files()  # all processes of the topology inherit it
         # Forked before this process has any thread, socket, event loop or lock.

@@ -1,6 +1,6 @@
-"""Requests from containers at the endpoint: admission, lease renewal, the package, and their last reports.
+"""Handles requests from containers at the endpoint: admission, lease renewal, the package, and last reports.
 
-It implements the endpoint's `Handlers` for a scheduler whose containers run on an engine. The requests become events of
+It implements the endpoint's `Handlers` for a scheduler whose containers run on an engine. Requests become events for
 placement, which answers them through `answer`.
 """
 
@@ -63,8 +63,8 @@ class Renewals:
 
     The key is (container, submission).
 
-    A standby's request is answered when there is news for it, or after its waiting time. A container that acts is
-    answered immediately. An earlier request that is still open gets an answer without news.
+    A standby's request is answered when there is news for it, or after the request's waiting time. A request from an
+    acting container is answered immediately. An earlier request that is still open gets an answer without news.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Renewals:
         return len(self._open)
 
     def open(self, who: tuple[int, int], number: int, received_at: float) -> asyncio.Future[endpoint_pb2.Renewed]:
-        """Register a request; returns the future of its answer."""
+        """Register a request; returns a future for its answer."""
         self.say(who, endpoint_pb2.VERDICT_NONE)
         if len(self._open) >= WAITING_MAX:
             raise RetryableRpcError("too many requests are waiting at the control endpoint; try again later")
@@ -83,7 +83,7 @@ class Renewals:
         return answer
 
     def received_at(self, who: tuple[int, int]) -> float | None:
-        """When the open request of a submission arrived; None without a request."""
+        """When the open request of a submission arrived; None if there is none."""
         found = self._open.get(who)
         return found.received_at if found is not None else None
 
@@ -95,7 +95,7 @@ class Renewals:
         why: str = "",
         after: endpoint_pb2.Cause | None = None,
     ) -> bool:
-        """Answer the open request of a submission; False without a request."""
+        """Answer the open request of a submission; returns False if there is none."""
         found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False
@@ -120,7 +120,7 @@ class Terms:
 
 
 class Admission:
-    """`handle` passes events to placement; `now` is its clock. `permit` is None until this scheduler has the permit."""
+    """`handle` passes events to placement; `now` is placement's clock. `permit` is None until this scheduler has it."""
 
     def __init__(self, terms: Terms, handle: Callable[[Event], list[Effect]], now: Callable[[], float]) -> None:
         self._terms = terms
@@ -162,7 +162,7 @@ class Admission:
         self.busy = 0
 
     def start(self) -> None:
-        """Put a proof file into each shared folder, and begin to pack the package; raises ConfigError."""
+        """Write a proof file into each shared folder, and begin to pack the package; may raise ConfigError."""
         self._bindings.load()
         for folder in self._terms.shared:
             file = Path(folder) / self._proof_name
@@ -185,7 +185,7 @@ class Admission:
         return hmac.digest(self._terms.endpoint_keys.secret_key, f"shared {folder}".encode(), "sha256").hex().encode()
 
     def remove(self) -> None:
-        """Remove this object's files after the end of the topology. May wait for the package store."""
+        """Remove this object's files after the topology has ended. May wait for the package store."""
         for folder in self._terms.shared:
             try:
                 (Path(folder) / self._proof_name).unlink(missing_ok=True)
@@ -195,7 +195,7 @@ class Admission:
 
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
-        """Answer the last request of a submission; does nothing without a request, or if the permit forbids it."""
+        """Answer the last request of a submission; does nothing if there is none, or if the permit forbids it."""
         who = effect.container, effect.submission
         received_at = self._renewals.received_at(who)
         if received_at is None:
@@ -212,11 +212,11 @@ class Admission:
 
     # ---- requests ---------------------------------------------------------------------------
     async def hello(self, hello: endpoint_pb2.Hello) -> endpoint_pb2.Welcome:
-        """Admit a submission. InvalidRpcError for another release or Python, FencedError for a replaced submission."""
+        """Admit a submission. Raises InvalidRpcError for another release or Python, FencedError if it was replaced."""
         self._check_ready()
         if self._hellos >= HELLOS_MAX:
             self.busy += 1
-            raise RetryableRpcError("too many containers request admission at once; try again")
+            raise RetryableRpcError("too many containers are requesting admission; try again")
         who = hello.container, hello.submission
         try:
             self._check_release(hello)
@@ -233,7 +233,7 @@ class Admission:
             if isinstance(effect, Fence) and (effect.container, effect.submission) == who:
                 raise FencedError(f"container {who[0]}, submission {who[1]}, is not expected: {effect.why}")
         if self.entry_of(who[0]) is None:
-            raise RetryableRpcError("the scheduler has no plan of its containers yet; try again")
+            raise RetryableRpcError("the scheduler has no plan for its containers yet; try again")
         await self._bindings.bind(who, hello.nonce)
         self._hosts[who[0]] = who[1], host
         if who not in self._sent:
@@ -301,7 +301,7 @@ class Admission:
             )
 
     async def renew(self, who: Who, renew: endpoint_pb2.Renew) -> endpoint_pb2.Renewed:
-        """Grant, activate or fence; a standby's request waits until there is news for it."""
+        """Grant, activate or fence a submission; a standby's request waits until there is news for it."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
             raise InvalidRpcError(f"container {who[0]} claims an epoch that it never received")
@@ -330,7 +330,7 @@ class Admission:
     async def log_end(self, who: Who, end: endpoint_pb2.LogEnd) -> None:
         if self._log_ends >= LOGS_MAX:
             self.busy += 1
-            raise RetryableRpcError("too many logs arrive at once; send the log again")
+            raise RetryableRpcError("too many logs are arriving; send the log again")
         number, host = self._hosts.get(who[0], (0, ""))
         host = host if number == who[1] else ""
         self._log_ends += 1
@@ -338,7 +338,7 @@ class Admission:
             async with self._writing:
                 await asyncio.to_thread(self._logs.keep, end.process, *who, host, end.data, end.cut)
         except OSError as error:
-            raise HeronError(f"the log of {end.process[:80]} cannot be kept: {error.strerror}") from None
+            raise HeronError(f"the log of {end.process[:80]} cannot be stored: {error.strerror}") from None
         finally:
             self._log_ends -= 1
         self._silent.pop(who, None)
@@ -348,7 +348,7 @@ class Admission:
             self._final_message[who[0]] = who[1], said[:1024]
 
     async def tell_lost(self, all_left: bool = False) -> None:
-        """Note the missing logs of vanished submissions; `all_left`: of all submissions that have sent none."""
+        """Note missing logs of vanished submissions or, with `all_left`, of all submissions that have sent none."""
         gone = [who for who in self._silent if all_left or who[1] not in self.known(who[0])]
         self._sent = {who for who in self._sent if who[1] in self.known(who[0])}
         # All are removed before the first write, because during it another call may report the same loss.
@@ -360,7 +360,7 @@ class Admission:
                 log.warning("container %d, submission %d, has sent no logs (%s)", *who, error)
 
     def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None:
-        """Record the durations of the steps of a start."""
+        """Record the duration of each step of a container's start."""
         container, submission = who
         if submission < self._starts.get(container, (0, []))[0]:
             return
@@ -372,16 +372,16 @@ class Admission:
         log.info("container %d, submission %d, has started: %s", container, submission, steps)
 
     def start_of(self, container: int, submission: int) -> Sequence[endpoint_pb2.StartSpan]:
-        """The durations of the steps of a submission's start; empty until the submission has reported them."""
+        """The duration of each step of a submission's start; empty until the submission has reported them."""
         number, spans = self._starts.get(container, (0, []))
         return spans if number == submission else []
 
     def final_message_of(self, container: int) -> str:
-        """The termination report of a container's newest submission; "" unless its end is known."""
+        """The termination report of a container's newest submission; "" unless it is known to have ended."""
         return self._final_message.get(container, (0, ""))[1]
 
     def holder_of(self, container: int) -> int:
-        """The submission that was activated last."""
+        """The container's last activated submission; 0 if there is none."""
         entry = self.entry_of(container)
         return entry.holder if entry is not None else 0
 

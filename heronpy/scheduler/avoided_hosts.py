@@ -1,4 +1,4 @@
-"""Hosts that get no containers for a time: hosts that lost a container, and hosts that a user drains. Pure."""
+"""Hosts that get no containers for some time: hosts that lost a container, and hosts that a user drains. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AVOID_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Avoided:
-    """One avoided host, with times on the clock of the caller."""
+    """One avoided host; times are on the caller's clock."""
 
     host: str
     until: float
@@ -23,8 +23,8 @@ class Avoided:
 
 
 class AvoidedHosts:
-    """Avoids each host for `avoid_s` after the last `add` or the end of its drain.
-    `known`: the avoided hosts of an earlier scheduler. A host that lost a container and is drained has two entries.
+    """Avoids each host for `avoid_s` after the last `add` or after its drain has ended.
+    `known` has an earlier scheduler's avoided hosts. A host that lost a container and is drained has two entries.
     """
 
     def __init__(self, avoid_s: float, known: Iterable[Avoided] = ()) -> None:
@@ -32,7 +32,7 @@ class AvoidedHosts:
         self._found: dict[tuple[str, bool], Avoided] = {(one.host, bool(one.by)): one for one in known}
 
     def add(self, host: str, now: float, why: str = "", by: str = "") -> bool:
-        """Avoid a host; returns False if it already was avoided, or has no name. A name in `by` begins a drain."""
+        """Avoid a host; returns False if it was already avoided, or has no name. A user name in `by` begins a drain."""
         if not host:
             return False
         new = host not in self.at(now)
@@ -51,7 +51,7 @@ class AvoidedHosts:
             self._found[host, True] = replace(found, until=now + self.avoid_s, draining=False)
 
     def lift(self, host: str) -> bool:
-        """Stop avoiding a host, unless its drain continues; returns whether that changed anything."""
+        """Stop avoiding a host, unless its drain continues; returns whether the host had been avoided."""
         if host in self.draining():
             return False
         found = [key for key in self._found if key[0] == host]
@@ -60,11 +60,11 @@ class AvoidedHosts:
         return bool(found)
 
     def draining(self) -> dict[str, str]:
-        """Hosts that are being drained, each with the user who requested the drain."""
+        """Map from each host that is being drained to the user who requested the drain."""
         return {one.host: one.by for one in self._found.values() if one.draining}
 
     def known(self, now: float) -> tuple[Avoided, ...]:
-        """The avoided hosts, for a successor of this scheduler."""
+        """The avoided hosts, to be passed to this scheduler's successor."""
         return tuple(one for one in self._found.values() if now < one.until or one.draining)
 
     def at(self, now: float) -> set[str]:

@@ -1,8 +1,8 @@
-"""Binds each submission of a container to the process that first said hello for it.
+"""Binds each submission of a container to the process that first sent a hello for the submission.
 
-Any process with a join token may say hello. So a submission's first hello binds the submission to the sender's random
-nonce, and another process that claims to be the same submission is refused. Bindings outlive the scheduler, in a
-private file next to the keys of the endpoint. A hello is answered only after the file is written.
+Any process with a join token may send a hello. A submission's first hello therefore binds the submission to the
+sender's random nonce, and another process that claims to be the same submission is refused. Bindings outlive the
+scheduler, in a private file next to the keys of the endpoint. A hello is answered only after the file has been written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Who = tuple[int, int]
 
 
 class Bindings:
-    """The bindings of one topology; `may_exist` tells whether a submission is still relevant. Use it on the loop."""
+    """The bindings of one topology; `may_exist` returns whether a submission may still exist. Not thread-safe."""
 
     def __init__(self, folder: Path, may_exist: Callable[[Who], bool]) -> None:
         self._file = folder / _FILE
@@ -41,7 +41,7 @@ class Bindings:
         self._writing = asyncio.Lock()
 
     def load(self) -> None:
-        """The bindings of earlier schedulers; ConfigError for a file that is damaged or that others can write."""
+        """Load the bindings of earlier schedulers; raises ConfigError if the file is damaged or others can write it."""
         if not self._file.exists():
             return
         try:
@@ -49,7 +49,7 @@ class Bindings:
             self._bound = {(int(one[0]), int(one[1])): str(one[2]) for one in found}
         except (ValueError, TypeError, IndexError, KeyError):
             raise ConfigError(
-                f"{self._file} (the processes of the containers) is damaged; kill the topology and submit it again"
+                f"{self._file} (the containers' processes) is damaged; kill the topology and submit it again"
             ) from None
         self._written = dict(self._bound)
 
@@ -59,7 +59,7 @@ class Bindings:
         return bound is not None and not hmac.compare_digest(bound, _digest(nonce))
 
     async def bind(self, who: Who, nonce: bytes) -> None:
-        """Bind a submission to a nonce permanently; RetryableRpcError if the file cannot be written."""
+        """Permanently bind a submission to a nonce; raises RetryableRpcError if the file cannot be written."""
         self._bound.setdefault(who, _digest(nonce))
         async with self._writing:
             if self._written.get(who) == self._bound[who]:

@@ -1,4 +1,4 @@
-"""Containers on an engine: the requests to the engine, and the records and descriptions for users. Pure."""
+"""Containers on an engine: requests to the engine, and records and descriptions for users. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
 
 
 def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> tuple[ContainerSpec, ...]:
-    """The containers to request from an engine. Containers with a topology master avoid each other's hosts."""
+    """The containers to request from an engine. Container 0 and those with a standby avoid each other's hosts."""
     numbers = sorted(requests)
     apart = with_standby(numbers, standbys)
     return tuple(
@@ -50,10 +50,10 @@ def record_of(
     started_at: float,
     termination_report: str = "",
 ) -> control_pb2.ProcessRecord:
-    """The record of a container.
+    """The record of a container, for commands such as `heron status`.
 
-    `started_at` is the wall time at which the container began to act, 0 if it does not act; `termination_report` is its
-    last message before its end.
+    `started_at` is the wall time at which the container began to act, or 0 if it does not act; `termination_report` is
+    its last message before it ended.
     """
     failed = view.phase is Phase.FAILED
     # Between two submissions the engine does not list the container, and nothing else says why the last one ended.
@@ -80,7 +80,7 @@ def record_of(
 
 
 def standing(views: Sequence[ContainerView], containers: Sequence[int]) -> str:
-    """The phases of containers that are not running, as a clause for a message."""
+    """Describes the containers that are not running, with their phases, as part of a message."""
     late = [view for view in views if view.container in containers and view.phase is not Phase.RUNNING]
     return "; ".join(
         f"container {view.container} is {view.phase.name}" + (f" ({view.words})" if view.words else "") for view in late

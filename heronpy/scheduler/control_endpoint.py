@@ -1,9 +1,9 @@
-"""The control endpoint of a scheduler: the TCP port for requests from containers on other hosts.
+"""The control endpoint of a scheduler: a TCP port for requests from containers on other hosts.
 
-A process with the join token may say hello; every other request needs the secret of a submission, which its process
-gets in the answer to the hello. The user's clients on other hosts have their own key: they may send requests through
-the endpoint (`relay`) and read the state, but are not containers. The endpoint checks the sender and the size of a
-request; `Handlers` act on it. A restarted scheduler uses the same port, so that containers find it again.
+A process with the join token may send a hello; every other request needs a submission's secret, which the submission's
+process gets in the answer to the hello. The user's clients on other hosts have a separate key, with which they may send
+requests through the endpoint (`relay`) and read the state, but not act as containers. The endpoint checks a request's
+sender and size; `Handlers` carry it out. A restarted scheduler uses the same port, so that containers find it again.
 
 Invariants: no message ends the scheduler; a refusal is one sentence; the data kept per container is bounded.
 """
@@ -56,7 +56,7 @@ _ASKED = _OF_CONTAINERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
-    """The actions for the endpoint's requests; a HeronError from an action becomes the refusal."""
+    """The handlers of the endpoint's requests; if a handler raises a HeronError, the request is refused."""
 
     def hello(self, hello: endpoint_pb2.Hello) -> Awaitable[endpoint_pb2.Welcome]: ...
 
@@ -71,10 +71,10 @@ class Handlers(Protocol):
     def start_spans(self, who: Who, spans: Sequence[endpoint_pb2.StartSpan]) -> None: ...
 
     def holder_of(self, container: int) -> int:
-        """The submission of a container that was activated last; 0 if there is none."""
+        """The container's last activated submission; 0 if there is none."""
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has reported the end of all its processes; later messages were already in transit."""
+        """Whether a submission has reported that all its processes have ended; later messages were in transit."""
 
 
 class StateHandler(Protocol):
@@ -108,7 +108,7 @@ class ControlEndpoint:
         state: StateHandler | None = None,
         clients: Mapping[bytes, str] | None = None,
     ) -> None:
-        """`clients`: public keys of the user's clients, see `heronpy.net.access`."""
+        """`clients` contains the public keys of the user's clients (see `heronpy.net.access`)."""
         self._keys = keys
         self._topology_id = topology_id
         self._handlers = handlers
@@ -131,17 +131,16 @@ class ControlEndpoint:
 
     @property
     def strangers(self) -> int:
-        """The number of connections without a valid key."""
+        """The number of connections whose client had no valid key."""
         return self._authenticator.refused
 
     @property
     def garbage(self) -> int:
-        """Number of malformed messages."""
         return self._server.garbage
 
     @property
     def busy(self) -> int:
-        """The number of state calls with a temporary refusal."""
+        """The number of state calls that were temporarily refused."""
         return self._state.refused if self._state is not None else 0
 
     def close(self, linger_ms: int = 0) -> None:
@@ -200,7 +199,7 @@ class ControlEndpoint:
             self.unknown += 1
             raise InvalidRpcError(
                 f"container {claimed.container}, submission {claimed.submission}, has no session credential of this"
-                " topology; say hello first"
+                " topology; send a hello first"
             )
         return claimed.container, claimed.submission
 
@@ -224,11 +223,13 @@ class ControlEndpoint:
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
 
     def _check_acts(self, who: Who) -> None:
-        """Refuse access to the state, except for the submission that was activated last."""
+        """Raise an error unless the submission is the last activated one, because only it may access the state."""
         self._check_not_replaced(who)
         container, submission = who
         if submission > self._handlers.holder_of(container):
-            raise RetryableRpcError(f"container {container}, submission {submission}, was not activated yet; try again")
+            raise RetryableRpcError(
+                f"container {container}, submission {submission}, has not been activated yet; try again"
+            )
 
     def _state_call(
         self, identity: bytes, request: int, body: endpoint_pb2.StateCall, is_client: bool
@@ -257,9 +258,10 @@ class ControlEndpoint:
 def bind_endpoint(
     working_dir: str, addresses: Sequence[str], port_range: str, make: Callable[[list[str]], ControlEndpoint]
 ) -> ControlEndpoint:
-    """The endpoint at all addresses, with one port: that of an earlier scheduler, else any port of the range.
+    """Open the endpoint at all addresses with the same port: the port of an earlier scheduler, else any port of the
+    range.
 
-    `make` opens the endpoint. ConfigError if an address does not belong to this host, or no port is free.
+    `make` creates the endpoint. Raises ConfigError if an address does not belong to this host, or no port is free.
     """
     kept = _kept(working_dir)[0]
     deadline = time.monotonic() + PORT_WAIT_S
@@ -322,5 +324,5 @@ def _refuse_address(error: zmq.ZMQError, addresses: Sequence[str]) -> None:
 
 
 def forget_port(working_dir: str) -> None:
-    """Forget the port after the end of the topology."""
+    """Remove the record of the port after the topology has ended."""
     (Path(working_dir) / _PORT_FILE).unlink(missing_ok=True)

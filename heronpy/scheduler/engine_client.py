@@ -1,7 +1,7 @@
-"""The calls to an engine, one at a time: commands first, then lists, then the reasons of waiting containers.
+"""Calls an engine, one call at a time: first commands, then lists, then the reasons why containers are waiting.
 
-The results become events of placement. Calls to an engine that is away or hangs are repeated. A command that the engine
-did not accept is dropped, because placement repeats it.
+The results become events for placement. Calls to an engine that is away or hangs are repeated. A command that the
+engine did not accept is dropped, because placement repeats it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ T = TypeVar("T")
 
 
 class EngineCalls:
-    """Calls to an engine, one at a time, in their own thread, so that a hanging engine only blocks further calls.
+    """Runs calls to an engine in a separate thread, one at a time, so that a hanging engine blocks only further calls.
 
     `deadline_s` is longer than the engine's own deadlines, which normally end a call.
 
-    A call that exceeds it raises EngineAwayError. Its thread continues, and further calls raise the same error until
-    the thread returns.
+    A call that exceeds `deadline_s` raises EngineAwayError. The call's thread continues, and further calls raise the
+    same error until the thread returns.
     """
 
     def __init__(self, deadline_s: float) -> None:
@@ -60,7 +60,7 @@ class EngineCalls:
             work()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Make a call and return its result, or raise its error. Only one call may be in progress."""
+        """Make a call; returns its result or raises its error. Only one call may be in progress."""
         if self._since is not None:
             raise EngineAwayError(f"a call to the engine has hung for {time.monotonic() - self._since:.0f} s")
         loop = asyncio.get_running_loop()
@@ -94,12 +94,12 @@ class EngineCalls:
             raise EngineAwayError(f"the engine has not answered within {self._deadline_s:g} s") from None
 
     def close(self) -> None:
-        """Refuse further calls; leave a hanging call alone."""
+        """Refuse further calls; a hanging call is not interrupted."""
         self._work.put(None)
 
 
 class EngineClient:
-    """`now` is the clock of placement; `prove` proves the permit before each command."""
+    """Calls an engine for placement. `now` is placement's clock; `prove` proves the permit before each command."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class EngineClient:
         self._wake.set()
 
     async def run(self) -> None:
-        """Run until cancelled, or until other code finds that this scheduler has lost its permit."""
+        """Run until cancelled, or until this scheduler is known to have lost its permit."""
         loop = asyncio.get_running_loop()
         with self._engine.watch(lambda: _soon(loop, self.look)):
             while True:
@@ -210,7 +210,7 @@ class EngineClient:
         await self._explain(seen)
 
     async def _ready(self, seen: Iterable[Seen]) -> frozenset[str]:
-        """The hosts that queued containers avoid, but which accept containers again; empty if none is queued."""
+        """The hosts that queued containers avoid, but that accept containers again; empty if no container is queued."""
         avoided = {host for one in seen if one.waits for host in one.avoid}
         if not avoided:
             return frozenset()
@@ -221,7 +221,7 @@ class EngineClient:
             return frozenset()
 
     async def _explain(self, seen: Iterable[Seen]) -> None:
-        """Update the oldest reason for which a queued container waits."""
+        """Update the oldest reason why a queued container is waiting."""
         waiting = {one.engine_id for one in seen if one.phase is EnginePhase.QUEUED}
         self.explained = {name: words for name, words in self.explained.items() if name in waiting}
         self._explained_at = {name: at for name, at in self._explained_at.items() if name in waiting}
@@ -233,7 +233,7 @@ class EngineClient:
         try:
             self.explained[oldest] = await self._calls.call(lambda: self._engine.explain(oldest))
         except EngineAwayError as error:
-            log.debug("cannot find out why %s waits: %s", oldest, error)
+            log.debug("cannot find out why %s is waiting: %s", oldest, error)
         except EngineError as error:
             self.explained[oldest] = Explained(str(error))
 

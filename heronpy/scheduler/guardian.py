@@ -1,15 +1,15 @@
 """The parent of a scheduler: a small process that restarts the scheduler when the scheduler is killed or hangs.
 
-Without it, a topology would end with its scheduler, which replaces all other processes.
+Without a guardian, a topology would end with its scheduler, which is the process that replaces all others.
 
 Invariants:
 - The scheduler never outlives its guardian: the kernel kills it, and its fork server then ends all processes of the
   topology on this host.
 - Signals that ask the guardian to end are forwarded to the scheduler.
-- A scheduler that exits on its own is restarted only in two cases: its exit code is START_OVER, or it failed without
-  announcing its end and an earlier scheduler had run.
-- A scheduler is killed and replaced if its event loop has not turned for HANG_S, or has not begun to turn START_S after
-  its start.
+- A scheduler that exits on its own is restarted only if its exit code is START_OVER, or if it failed without announcing
+  its end and an earlier scheduler had run.
+- A scheduler is killed and replaced if its event loop has been blocked for HANG_S, or has not begun to run START_S
+  after the start.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Signals:
         return {number for number in os.read(self._reader, 65536) if number in _HEARD}
 
     def asked(self, within_s: float) -> bool:
-        """Wait until a signal asks this process to end; False if none arrives in time."""
+        """Wait until a signal asks this process to end; returns False if no such signal arrives in time."""
         deadline = time.monotonic() + within_s
         while not self.wait(max(0.0, deadline - time.monotonic())) & {*_ASKS}:
             if time.monotonic() >= deadline:
@@ -82,7 +82,7 @@ class _Signals:
         return True
 
     def leave(self) -> None:
-        """Restore the previous handlers in a child."""
+        """Restore the previous signal handlers in a child."""
         signal.set_wakeup_fd(-1)
         for signum, before in zip(_HEARD, self._before, strict=True):
             signal.signal(signum, before)
@@ -92,17 +92,17 @@ class _Signals:
 
 
 class Pulse:
-    """The pipe for signs of life from a scheduler's loop to its guardian."""
+    """The pipe through which a scheduler's event loop sends signs of life to its guardian."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def beat(self) -> None:
-        """Report a turn of the loop. After the first beat the guardian expects further beats sooner."""
+        """Send a sign of life from the event loop. After the first sign, the guardian expects the next ones sooner."""
         self._write(b"+")
 
     def end(self) -> None:
-        """Announce the end of the scheduler; the guardian expects no further beats."""
+        """Announce that the scheduler is ending; the guardian then expects no further signs of life."""
         self._write(b".")
 
     def _write(self, sign: bytes) -> None:
@@ -110,7 +110,7 @@ class Pulse:
             os.write(self._writer, sign)
 
     def read(self) -> bytes:
-        """The beats since the last call; called by the guardian."""
+        """Read the signs of life since the last call; called by the guardian."""
         try:
             return os.read(self._reader, 65536)
         except BlockingIOError:
@@ -123,7 +123,7 @@ class Pulse:
 
 
 class Watchman:
-    """Decides whether a scheduler hangs (pure). Time during which the guardian itself did not run does not count."""
+    """Decides whether a scheduler hangs. Time during which the guardian itself did not run does not count."""
 
     def __init__(self, hang_s: float, start_s: float, now: float) -> None:
         self._hang_s = hang_s
@@ -151,9 +151,10 @@ def guard(
     start_s: float = START_S,
     what: str = "scheduler",
 ) -> int:
-    """Run `run` in a child, and again whenever the child is killed or hangs; returns the last child's exit code.
+    """Run `run` in a child process, and again whenever the child is killed or hangs; returns the last child's exit
+    code.
 
-    `what` names the process in the log. Call it before the process has threads, sockets or locks.
+    `what` names the process in the log. Call this before the process has threads, sockets or locks.
     """
     signals = _Signals()
     history, later = RestartHistory(), RestartHistory()
@@ -211,8 +212,8 @@ def _fork(run: Callable[[], int], signals: _Signals) -> int:
 
 
 def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tuple[int, bool, bool]:
-    """The wait status of the child, whether a signal asked this process to end, and whether the child was killed
-    because it hung.
+    """Wait for the child; returns its wait status, whether a signal asked this process to end, and whether the child
+    was killed because it hung.
     """
     asked = hung = False
     while True:
@@ -229,7 +230,7 @@ def _wait(pid: int, pulse: Pulse, watchman: Watchman, signals: _Signals) -> tupl
 
 
 def refused(topology: str, error: HeronError) -> int:
-    """Log why a scheduler cannot start, for the submit to show; returns the exit code."""
+    """Log why a scheduler cannot start, so that `heron submit` shows it; returns the exit code."""
     log.error("the scheduler of %s cannot start", topology)
     log.error("%s", error)
     if isinstance(error, RetryableError):
@@ -240,7 +241,7 @@ def refused(topology: str, error: HeronError) -> int:
 
 
 def _say(what: str, text: str) -> None:
-    """Write one line to the log of the guarded process; sets up logging only when needed."""
+    """Write one line to the guarded process's log; sets up logging only when needed."""
     from heronpy.common.logs import setup
 
     setup(what)

@@ -1,9 +1,9 @@
-"""The ends of logs that ending containers on other hosts send, in the topology's own log folder.
+"""Stores the last parts of logs, which ending containers on other hosts send, in the topology's log folder.
 
-Each process has one file, `<process>.log`, where `heron logs` looks for it; the scheduler is the only process of this
-host that writes there. The end of a log is appended after a line that names the host. A file that would grow beyond
-`FILE_MAX_BYTES` is emptied first. A container may send only the logs of its own processes. Each line that is not a
-record of the named process is escaped and marked as raw output, as the supervisor of a child does.
+Each process has one file, `<process>.log`, where `heron logs` looks for it; the scheduler is the only process on this
+host that writes the file. The last part of a log is appended after a line that names the host. A file that would grow
+beyond `FILE_MAX_BYTES` is first emptied. A container may send only the logs of its own processes. Each line that is not
+a record of the named process is escaped and marked as raw output, as a supervisor does with its children's output.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _STANDBY = re.compile(r"tmaster-standby-\d+")
 
 
 class KeptLogs:
-    """The files of one topology; one call at a time."""
+    """The stored log files of one topology. Only one call may run at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, process: str, container: int, submission: int, host: str, data: bytes, cut: bool) -> None:
-        """Append the end of a log; InvalidRpcError for an unacceptable request, OSError if the disk refuses."""
+        """Append the last part of a log; raises InvalidRpcError for an invalid request, OSError if writing fails."""
         too_long = len(process.encode()) > _NAME_MAX_BYTES
         if too_long or part_name_problem(process[:_NAME_MAX_BYTES]) or _OWN.fullmatch(process):
-            raise InvalidRpcError(f"{process[:80]!r} is not the name of a process of a container")
+            raise InvalidRpcError(f"{process[:80]!r} is not the name of a container's process")
         if _container_of(process, container) != container:
             raise InvalidRpcError(f"{process} is not a process of container {container}")
         if len(data) > END_MAX_BYTES:
@@ -55,7 +55,7 @@ class KeptLogs:
         self._append(process, "INFO", f"{what} of {process} {where}:", _marked(process, data))
 
     def lost(self, container: int, submission: int, host: str) -> None:
-        """Note in the log of a container's executor that a run's logs did not arrive; OSError as for `keep`."""
+        """Note in the executor's log that the logs of a submission did not arrive; raises OSError if writing fails."""
         on = f"are on host {host}, if they still exist" if host else "did not arrive"
         said = f"container {container}, submission {submission}, has ended without sending its logs; they {on}"
         self._append(executor_id(container), "WARNING", said, b"")
@@ -74,7 +74,7 @@ class KeptLogs:
 
 
 def _container_of(process: str, sender: int) -> int:
-    """The container in the name of a process, or `sender` for a standby; 0 for all other names."""
+    """The container number in a process's name; `sender` for a standby, and 0 for all other names."""
     numbered = _NUMBERED.fullmatch(process)
     if numbered is not None:
         return int(numbered[1])

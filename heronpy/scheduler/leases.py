@@ -1,7 +1,7 @@
-"""The scheduler's side of leases: which process may act for a container, and the permit of the scheduler. Pure.
+"""The scheduler's side of leases: which process may act for a container, and the scheduler's permit. Pure.
 
-`heronpy.engines.lease` describes leases. A scheduler proves that its permit, an ephemeral node, is still the node that
-it created, before it records a new activation. This proves that in the meantime no container got the answer that no
+`heronpy.engines.lease` describes leases. Before it records a new activation, a scheduler proves that its permit, an
+ephemeral node, is still the node that it created. This proves that no container was told in the meantime that no
 scheduler exists.
 """
 
@@ -12,10 +12,10 @@ from heronpy.engines.lease import Fencing, LeaseTimes
 
 
 def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
-    """The fencing of a topology: `asked` is auto, lease, epoch or confirmation; `mode` its reliability mode.
+    """The fencing of a topology: `asked` is auto, lease, epoch or confirmation, and `mode` is the reliability mode.
 
     With `state_at_endpoint`, containers reach the state manager through the scheduler. They lose both together, so they
-    cannot ask whether a scheduler exists. ConfigError if the guarantee of `mode` could not be kept.
+    cannot ask whether a scheduler exists. Raises ConfigError if the guarantee of `mode` could not be kept.
     """
     known = {"auto", *(fencing.value for fencing in Fencing)}
     if asked not in known:
@@ -38,7 +38,7 @@ def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
 
 
 class Grants:
-    """The leases of all containers; for `since` see `LeaseTimes.silence_from`."""
+    """The leases of all containers. `since` is the result of `LeaseTimes.silence_from`."""
 
     def __init__(self, times: LeaseTimes, fencing: Fencing, since: float) -> None:
         self._times = times
@@ -52,7 +52,7 @@ class Grants:
         self._heard[container] = max(now, self._heard.get(container, now))
 
     def release(self, container: int) -> None:
-        """Record that no process acts for the container: it was stopped, or its end is confirmed."""
+        """Record that no process acts for the container, because it was stopped or its end is confirmed."""
         self._heard.pop(container, None)
 
     def is_free(self, container: int, now: float) -> bool:
@@ -70,10 +70,10 @@ class Grants:
 
 
 class Permit:
-    """The right of one scheduler to grant leases, from the time of the last request that proved it.
+    """One scheduler's right to grant leases, counted from the time of the last request that proved the permit.
 
-    `alone`: all earlier schedulers are known to have ended. A scheduler records `is_alone` in its permit's node, so
-    that a successor can tell whether even earlier schedulers may still run.
+    `alone` means that all earlier schedulers are known to have ended. A scheduler records `is_alone` in its permit's
+    node, so that a successor can determine whether even earlier schedulers may still be running.
     """
 
     def __init__(self, times: LeaseTimes, taken_at: float, alone: bool) -> None:
@@ -82,7 +82,7 @@ class Permit:
         self._alone = alone
 
     def proved(self, asked_at: float) -> None:
-        """Record that the state manager has confirmed the permit; `asked_at` is when that request was sent."""
+        """Record that the state manager has confirmed the permit; `asked_at` is when the request was sent."""
         self._proved_at = max(self._proved_at, asked_at)
 
     def may_grant(self, received_at: float) -> bool:
@@ -90,5 +90,5 @@ class Permit:
         return received_at < self._proved_at + self._permit_s
 
     def is_alone(self, now: float) -> bool:
-        """Whether no earlier scheduler can grant a lease any more."""
+        """Whether no earlier scheduler can still grant a lease."""
         return self._alone or now >= self._taken_at + self._permit_s

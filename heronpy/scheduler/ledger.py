@@ -1,10 +1,10 @@
-"""The permit and the ledger of a scheduler whose containers run on an engine, in the state manager.
+"""Stores in the state manager the permit and the ledger of a scheduler whose containers run on an engine.
 
-The permit is the ephemeral node of the scheduler's location. The ledger is another node. A write names the version that
-this scheduler last read or wrote. A scheduler that takes the permit writes the ledger immediately, so that later writes
-of its predecessor are refused. All calls block, so call them in a thread.
+The permit is the ephemeral node with the scheduler's location. The ledger is another node. Each write states the
+version that this scheduler last read or wrote. A scheduler that takes the permit immediately writes the ledger, so that
+later writes by its predecessor are refused. All calls block, so call them in a thread.
 
-Times in the ledger are wall times, because the scheduler's own clock starts again when its host boots.
+Times in the ledger are wall times, because the scheduler's monotonic clock restarts when its host boots.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Taken(NamedTuple):
 
 
 class LedgerStore:
-    """The ledger of one topology, for the scheduler whose incarnation is in `location.permit`; `now` is its clock."""
+    """The ledger of one topology. `location.permit` identifies the scheduler's incarnation; `now` is its clock."""
 
     def __init__(
         self, state: StateManager, location: plan_pb2.SchedulerLocation, now: Callable[[], float] = time.monotonic
@@ -56,7 +56,7 @@ class LedgerStore:
 
     # ---- permit -----------------------------------------------------------------------------
     def take(self) -> Taken:
-        """Take the permit together with the ledger; FencedError when another scheduler has it."""
+        """Take the permit together with the ledger; raises FencedError if another scheduler has the permit."""
         try:
             self._state.create(paths.scheduler(self._topology), self._location.SerializeToString(), ephemeral=True)
         except NodeExistsError:
@@ -75,7 +75,7 @@ class LedgerStore:
         return Taken(ledger, alone, kept.killing, hosts)
 
     def prove(self) -> None:
-        """Raise FencedError unless this scheduler still has the permit; StateError if that is unknown."""
+        """Raise FencedError if this scheduler has lost the permit, and StateError if that is unknown."""
         found = self._state.get(paths.scheduler(self._topology))
         holder = plan_pb2.SchedulerLocation.FromString(found[0]) if found is not None else None
         if holder is None or holder.permit != self._location.permit:
@@ -84,7 +84,8 @@ class LedgerStore:
 
     # ---- ledger -----------------------------------------------------------------------------
     def write(self, ledger: Ledger, killing: bool = False, hosts: Sequence[Avoided] = ()) -> None:
-        """Prove the permit, then write; FencedError if another scheduler has written the ledger meanwhile.
+        """Prove the permit, and then write the ledger; raises FencedError if another scheduler has meanwhile written
+        it.
 
         After any other error the ledger may have been written; the same or a later ledger can be written again.
         """
@@ -103,7 +104,7 @@ class LedgerStore:
             self._write(draft)
 
     def become_alone(self) -> None:
-        """Record that no earlier scheduler can grant a lease any more; idempotent."""
+        """Record that no earlier scheduler can still grant a lease; idempotent."""
         with self._writing:
             if not self._written.alone:
                 draft = plan_pb2.PlacementLedger.FromString(self._written.SerializeToString())
@@ -166,9 +167,9 @@ class LedgerStore:
         return tuple(Avoided(one.host, one.until - ahead_s, one.why, one.by, one.draining) for one in kept.hosts)
 
     def _recognise(self, path: str) -> None:
-        """After a version conflict, accept a version that this scheduler wrote itself, but without getting the answer.
+        """After a version conflict, accept a version that this scheduler itself wrote without receiving the answer.
 
-        FencedError if another scheduler wrote it.
+        Raises FencedError if another scheduler wrote it.
         """
         found = self._state.get(path)
         kept = _parse(found[0]) if found is not None else None
@@ -179,7 +180,7 @@ class LedgerStore:
 
 
 def _charges_kept(charges: Charges, ahead_s: float) -> plan_pb2.RestartCharges:
-    """The charges as a message; `ahead_s` is the difference from the scheduler's clock to the wall clock."""
+    """The charges as a message; `ahead_s` is added to the scheduler's time to get wall time."""
     return plan_pb2.RestartCharges(
         charges=[
             plan_pb2.RestartCharge(reason=reason.value, at=[at + ahead_s for at in times])
@@ -202,7 +203,7 @@ def _charges(kept: plan_pb2.RestartCharges, ahead_s: float) -> Charges:
 
 
 def _reason(name: str) -> ExitReason | None:
-    """The exit reason with this name; None for "" and for names of another release."""
+    """The exit reason with this name; None for "" and for names from another release."""
     return next((reason for reason in ExitReason if reason.value == name), None)
 
 
@@ -211,18 +212,18 @@ def _parse(data: bytes) -> plan_pb2.PlacementLedger:
         return plan_pb2.PlacementLedger.FromString(data)
     except DecodeError:
         raise StateError(
-            "the ledger of the containers in the state manager is damaged; kill the topology and submit it again"
+            "the container ledger in the state manager is damaged; kill the topology and submit it again"
         ) from None
 
 
 def trace_of(pid: int, permit: str) -> plan_pb2.SchedulerTrace:
-    """The identity of a process, from which a later scheduler on this host can tell whether the process has ended."""
+    """The identity of a process, with which a later scheduler on this host can check whether the process has ended."""
     one = KnownProcess.of(pid)
     return plan_pb2.SchedulerTrace(host=one.host, pid=pid, started=one.started, permit=permit, pids=one.namespace)
 
 
 def _has_ended(trace: plan_pb2.SchedulerTrace) -> bool:
-    """Whether the scheduler of a trace is known to have ended, which only its own host can tell."""
+    """Whether the scheduler of a trace is known to have ended, which can be checked only on its own host."""
     if not trace.permit:
         return True
     return KnownProcess(trace.pid, trace.started, trace.pids, trace.host).life() in (Life.ENDED, Life.REBOOTED)

@@ -1,7 +1,7 @@
 """The local scheduler: each container is an executor process on this machine.
 
-Invariants: at most one scheduler per topology, ensured by the ephemeral location in the state manager;
-every process of the topology descends from this one's fork server and ends with it.
+Invariants: a topology has at most one scheduler, which the ephemeral location in the state manager ensures; every
+process of the topology descends from this scheduler's fork server and ends with it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ log = logging.getLogger("heronpy.scheduler")
 RESTART_MAX_S = 30.0
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
-#: Interval at which the loop shows the guardian that it turns.
+#: Interval at which the event loop sends signs of life to the guardian.
 PULSE_S = 2.0
 ASKED = "a user requested it"
 CAUSE_MAX_CHARS = 400
@@ -152,7 +152,7 @@ class LocalScheduler:
         log.info("the scheduler of %s runs as process %d", launch.topology, os.getpid())
 
     def _check_host(self) -> None:
-        """During a submit, refuse a topology that this host cannot hold.
+        """While the topology is being submitted, refuse it if it is too large for this host.
 
         After a crash, a topology starts even if the host has become too small.
         """
@@ -225,7 +225,7 @@ class LocalScheduler:
             container_group.remove(container_group.prefix_of(self._launch.topology_id))
 
     async def restart_container(self, container: int) -> list[str]:
-        """Restart one container, or all with -1, and wait until the new executors run."""
+        """Restart one container, or all containers with -1, and wait until the new executors are running."""
         before = {view.spec.name: view.number for view in self._supervisor.views()}
         names = sorted(before) if container < 0 else [executor_id(container)]
         if any(name not in before for name in names):
@@ -249,7 +249,6 @@ class LocalScheduler:
         return view is None or (view.number > number and view.state is ProcessState.RUNNING)
 
     def containers(self) -> list[control_pb2.ProcessRecord]:
-        """The executors as records."""
         started = self._host.started_at
         return [
             view.record(started.get(view.spec.name, 0.0), self._epochs.get(view.spec.name, 0))
@@ -265,7 +264,7 @@ class LocalScheduler:
         self._reconcile()
 
     def _reconcile(self) -> None:
-        """Run container 0 for the topology master, and the containers of the plan."""
+        """Run the containers of the plan, and container 0 for the topology master."""
         numbers = {0} | ({one.id for one in self._plan.containers} if self._plan is not None else set())
         specs = [ProcessSpec(executor_id(one), "executor", stop_grace_s=self._grace_s) for one in sorted(numbers)]
         self._host.handle(DesiredChanged(tuple(specs)))
@@ -282,7 +281,7 @@ class LocalScheduler:
         return Command(spec.name, self._executor_module, argv, cwd=self._launch.working_dir)
 
     def _limits(self, container: int) -> tuple[str, ...]:
-        """Flags with which an executor limits itself to the requested CPU and memory; empty without a request."""
+        """Flags that make an executor limit itself to the requested CPU and memory; empty if none are requested."""
         plan = self._plan.containers if self._plan is not None and self._limited else ()
         for one in plan:
             if one.id == container and (one.required.cpu or one.required.ram_bytes):
@@ -290,7 +289,7 @@ class LocalScheduler:
         return ()
 
     def _cause(self, name: str, epoch: int) -> tuple[ExitReason | None, str]:
-        """The reason for the restart of a container, for events; None at the first start."""
+        """Why a container was restarted, for events; None for its first start."""
         view = self._supervisor.view(name)
         asked = name in self._asked
         self._asked.discard(name)

@@ -1,8 +1,8 @@
-"""Replaces containers at a user's request: `heron restart`, `heron drain` of a host, and changed sizes.
+"""Replaces containers at a user's request: for `heron restart`, for `heron drain`, and for changed sizes.
 
 It passes requests to placement, and waits until they are done. Invariants: a request is answered within its own time
-limit; after a failed drain each container acts on its old or a new host, and the drained host may get containers again.
-The drain of an earlier scheduler is continued.
+limit; after a failed drain each container acts on its old host or on a new one, and the drained host may get containers
+again. A drain that an earlier scheduler began is continued.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger("heronpy.scheduler")
 
 
 class Moves:
-    """Carries out moves.
+    """Moves containers.
 
     `handle` passes events to placement, `views` returns the containers, and `change` is set when a container changes.
     """
@@ -65,7 +65,7 @@ class Moves:
         return {view.container: view for view in self._views()}
 
     async def restart(self, containers: Sequence[int], force: bool, wait_s: float, by: str = "") -> list[str]:
-        """Replace containers, and wait until their successors act."""
+        """Replace containers, and wait until their successors are acting."""
         before = {number: view.epoch for number, view in self._by_container().items()}
         self._handle(RestartAsked(tuple(containers), f"{who(by)} requested it", force))
         limit_s = wait_s or self._limit_s
@@ -84,7 +84,7 @@ class Moves:
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
-        """Once `known` holds, replace a container by one of another size, which stands by before the old one ends."""
+        """Wait until `known` is true, and then replace a container with one of another size, which first stands by."""
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "the scheduler has not seen the new size"
         if await wait_until(known, self._change, lambda: until):
@@ -97,7 +97,7 @@ class Moves:
     async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
         """Avoid a host and move its containers away, one after another; returns the numbers of the moved containers.
 
-        Two requests for the same host share one drain, with the longer of the two time limits.
+        Two requests for the same host share one drain, with the longer time limit.
         """
         until = time.monotonic() + (wait_s or self._limit_s)
         running = self._drains.get(host)
@@ -113,7 +113,7 @@ class Moves:
         return running
 
     def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
-        """Continue drains (users by host) once `listed` tells that the hosts of all containers are known."""
+        """Continue drains (map from host to user) once `listed` returns that the hosts of all containers are known."""
         for host, by in drains.items():
             log.info("the drain of host %s, which %s requested, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s
@@ -152,7 +152,7 @@ class Moves:
             if not there:
                 return moved
             if there[0] in moved:
-                raise RpcError(f"container {there[0]} is on host {host} again; {_rest(host, there[1:], moved)}")
+                raise RpcError(f"container {there[0]} is again on host {host}; {_rest(host, there[1:], moved)}")
             await self._move(there[0], host, by, there[1:], moved)
             moved.append(there[0])
 
@@ -195,7 +195,7 @@ class Moves:
 
 
 def _rest(host: str, later: Sequence[int], moved: Sequence[int]) -> str:
-    """The result of a drain as text: the moved containers, the remaining ones, and the host."""
+    """Describes the result of a drain: the moved containers, the remaining containers, and the host."""
     gone = f"{_names(moved)} has moved, " if len(moved) == 1 else f"{_names(moved)} have moved, " if moved else ""
     stays = "it stays there" if not later else f"it and {_names(later)} stay there"
     return f"{gone}{stays}, and host {host} may get containers again; free resources on another host"
@@ -206,5 +206,5 @@ def _names(containers: Sequence[int]) -> str:
 
 
 def who(by: str) -> str:
-    """The name of the requesting user, for events and logs."""
+    """The name of the user who sent a request, for events and logs."""
     return "".join(one if one.isprintable() else "?" for one in by[:BY_MAX_CHARS]) or "a user"

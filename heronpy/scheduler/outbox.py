@@ -1,8 +1,10 @@
-"""Carries out the decisions of placement: the ledger first, then commands to the engine and answers at the endpoint.
+"""Carries out the decisions of placement: writes the ledger, then sends commands to the engine and answers to
+containers.
 
-No effect after a `Persist` happens before the ledger is written. The permit is proved before each command. A scheduler
-that has lost its permit carries out no further effects. While the state manager is away, the newest command of a kind
-for a container replaces the older ones, and the newest ledger replaces older ledgers, so the queue is bounded.
+No effect that follows a `Persist` is carried out before the ledger has been written. The permit is proved before each
+command. A scheduler that has lost its permit carries out no further effects. While the state manager is away, the
+newest command of each kind for a container replaces older ones, and the newest ledger replaces older ledgers, so the
+queue is bounded.
 """
 
 from __future__ import annotations
@@ -111,7 +113,7 @@ class Outbox:
 
     def _complain(self, text: str) -> None:
         if text and not self._away:
-            log.warning("decisions wait, because the state manager does not answer: %s", text)
+            log.warning("decisions are waiting, because the state manager does not answer: %s", text)
         elif self._away and not text:
             log.info("the state manager answers again")
         self._away = text

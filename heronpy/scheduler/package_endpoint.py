@@ -1,7 +1,8 @@
-"""The package of a topology as one archive, for hosts that do not have it.
+"""Provides a topology's package as one archive, for hosts that do not have it.
 
-The archive is made once, in its own thread: a tar file of the package's entry in the cache, without compression, owners
-and times, so that equal packages give equal archives. The file stays in the working folder for the next scheduler.
+The archive, created once in a separate thread, is a tar file of the package's entry in the cache, without compression,
+owners or times, so that equal packages give equal archives. The file stays in the working folder for the next
+scheduler.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ASKING_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The description of the archive, which hosts get before they fetch it."""
+    """The description of the archive, which hosts get before they fetch the archive."""
 
     size: int = 0
     sha256: bytes = b""
@@ -45,7 +46,7 @@ class Archive:
 class PackageEndpoint:
     """The archive of one topology; call `start` on the loop. Without a package, `digest` is empty.
 
-    `place` is a folder or URL from which hosts fetch the archive; if it is empty, hosts ask the scheduler.
+    `place` is a folder or URL from which hosts fetch the archive; if it is empty, hosts fetch it from the scheduler.
     """
 
     def __init__(self, package_dir: str | None, working_dir: str, topology_id: str = "", place: str = "") -> None:
@@ -62,7 +63,7 @@ class PackageEndpoint:
         return self._folder / f"package-{self.digest[:16]}.tar"
 
     def start(self) -> None:
-        """Begin to make the archive."""
+        """Begin to create the archive."""
         if self._entry is not None:
             self._made = asyncio.create_task(asyncio.to_thread(self._make, self._entry))
 
@@ -78,7 +79,7 @@ class PackageEndpoint:
         return replace(made, place=self._place)
 
     async def archive(self) -> Archive:
-        """Wait for the archive. RetryableRpcError if it could not be made; the next call tries again."""
+        """Wait for the archive. Raises RetryableRpcError if it could not be created; the next call tries again."""
         if self._made is None:
             return Archive()
         if self._made.done() and self._made.exception() is not None:
@@ -89,7 +90,7 @@ class PackageEndpoint:
             raise RetryableRpcError(str(error)) from None
 
     async def read(self, package: str, offset: int) -> bytes:
-        """Read at most `PIECE_BYTES` of the archive from the offset; empty at the end."""
+        """Read at most `PIECE_BYTES` of the archive, beginning at the offset; empty at the end."""
         if not self.digest or package != self.digest:
             raise InvalidRpcError(f"package {package[:80]!r} does not belong to this topology")
         if self._asking >= ASKING_MAX:
@@ -111,14 +112,14 @@ class PackageEndpoint:
             try:
                 PackagePieces(self._place, self._topology_id, REMOVE_S).remove()
             except HeronError as error:
-                log.warning("cannot remove the package of the topology from %s: %s", self._place, error)
+                log.warning("cannot remove the topology's package from %s: %s", self._place, error)
 
 
 def _read(file: Path, offset: int) -> bytes:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        raise PackageError(f"the archive {file} of the package cannot be read: {error.strerror}") from None
+        raise PackageError(f"the package archive {file} cannot be read: {error.strerror}") from None
     try:
         # An offset beyond the largest file offset is treated as the end.
         return os.pread(descriptor, PIECE_BYTES, offset) if offset < 1 << 62 else b""
@@ -159,11 +160,11 @@ def _make(entry: Path, file: Path) -> Archive:
         with open(file, "rb") as archive:
             return Archive(size, hashlib.file_digest(archive, "sha256").digest())
     except OSError as error:
-        raise PackageError(f"the archive {file} of the package cannot be read: {error.strerror}") from None
+        raise PackageError(f"the package archive {file} cannot be read: {error.strerror}") from None
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Everything below a folder, sorted by name, each folder before its content."""
+    """All files, folders and links below a folder, sorted by name, with each folder before its content."""
     for path in sorted(folder.iterdir()):
         yield path
         if path.is_dir() and not path.is_symlink():

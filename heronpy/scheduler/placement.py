@@ -1,14 +1,14 @@
-"""The decisions of placement: which submissions of containers are made, activated and cancelled. Pure.
+"""Decides which submissions of containers are created, activated and cancelled. Pure.
 
-The engine's list and the messages of containers at the endpoint are the truth. Each event updates facts, and `_settle`
-compares the facts with the plan. So a lost command is repeated, and a scheduler that takes over adopts the existing
-submissions: it starts with the ledger of its predecessor and waits for the first list.
+Decisions are based on the engine's list and on messages from containers at the endpoint. Each event updates facts, and
+`_settle` compares the facts with the plan. A lost command is therefore repeated, and a scheduler that takes over adopts
+the existing submissions: it starts with its predecessor's ledger and waits for the first list.
 
 Invariants:
 - At most one submission of a container may act, and `heronpy.scheduler.leases` decides when its successor may act.
-- Submission numbers and epochs only grow, and are in the ledger before they are used.
-- Once a successor is decided on, its predecessor gets no more grants.
-- A submission that a list lacks, or whose list is missing, does not count as ended.
+- Submission numbers and epochs only increase, and are in the ledger before they are used.
+- Once a successor has been chosen, its predecessor gets no more grants.
+- A submission does not count as ended merely because a list is missing or does not contain it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ HOPELESS_S = 30.0
 
 
 class Placement(PlacementFacts):
-    """`handle(event, now)` returns the effects, in order; the first event is a PlanChanged."""
+    """Places one topology's containers. `handle(event, now)` returns the effects; the first event is a PlanChanged."""
 
     # ---- events -----------------------------------------------------------------------------
     def handle(self, event: Event, now: float) -> list[Effect]:
@@ -194,7 +194,7 @@ class Placement(PlacementFacts):
         return effects
 
     def _on_ended(self, container: Container, seen: Seen, now: float) -> list[Effect]:
-        """Handle a confirmed end, which the engine's lists repeat for a while."""
+        """Handle a confirmed end; the engine's lists repeat it for a while, but it counts only once."""
         number = seen.submission
         if number in container.ended:
             return []
@@ -236,7 +236,7 @@ class Placement(PlacementFacts):
         if not decision.restart:
             cause = decision.cause if decision.cause != reason.value else ""
             return [Note(what, True), *self._fail(container, reason, f"{cause}: {container.exit_detail}".lstrip(": "))]
-        # The end of a submission that was told to leave never counts, whether or not it already has a successor.
+        # The end of a submission that was asked to leave never counts, whether or not it already has a successor.
         container.restarts += reason is not ExitReason.PREEMPTED
         container.submit_at = now + decision.pause_s
         return [Note(what, True)]
@@ -317,7 +317,7 @@ class Placement(PlacementFacts):
 
     # ---- consequences of the facts ------------------------------------------------------------
     def _settle(self, container: Container, heard: int, now: float) -> list[Effect]:
-        """The effects that the facts about one container require; `heard` is the submission that sent a request."""
+        """The effects required by the facts about one container; submission `heard` has just sent a request."""
         if not self._planned:
             return []
         effects = self._find_lost(container, now)
@@ -401,7 +401,7 @@ class Placement(PlacementFacts):
         freer = set(one.avoid) - set(self._avoid_for(container, now)) or (one.pinned and container.anywhere)
         if one.phase is Phase.QUEUED and freer:
             one.cancelled_at = now
-            return [Note(f"container {container.number} may use more hosts again; submitting it again")]
+            return [Note(f"container {container.number} may now use more hosts; submitting it again")]
         return []
 
     def _cancel(self, container: Container, one: Submission, now: float) -> list[Effect]:
@@ -452,7 +452,7 @@ class Placement(PlacementFacts):
         return [Activate(container.number, one.number, container.entry.epoch)]
 
     def _has_no_successor(self, container: Container, why: str, now: float) -> list[Effect]:
-        """Handle a permanent refusal of the engine. A container that was to be moved stays on its host."""
+        """Handle a permanent refusal from the engine. A container that was to be moved stays on its host."""
         if not container.is_moving:
             return self._fail(container, None, why)
         self._end_move(container, why, now)

@@ -13,11 +13,11 @@ from heronpy.scheduler.avoided_hosts import Avoided
 
 
 class Phase(Enum):
-    """The life-cycle state of a submission, and of a container as users see it."""
+    """The life-cycle state of a submission; for a container, the state that is shown to users."""
 
     #: It waits for resources of the engine.
     QUEUED = "queued"
-    #: It has a host but has not said hello yet.
+    #: It has a host but has not sent a hello yet.
     STARTING = "starting"
     #: It is ready but not activated, or has stopped its tasks.
     STANDBY = "standby"
@@ -32,7 +32,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container that should run; a new size takes effect with its next submission."""
+    """One container that should be running; a new size takes effect with its next submission."""
 
     container: int
     cpu: float
@@ -44,7 +44,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The past ends of a container, for its status and its restart budgets."""
+    """How a container has ended so far, for its status and its restart budgets."""
 
     restarts: int = 0
     #: The submission whose end was counted last, because the engine continues to list it.
@@ -93,14 +93,14 @@ Ledger = Mapping[int, Entry]
 # ---- events ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class PlanChanged:
-    """These and only these containers should run."""
+    """Exactly these containers should run."""
 
     containers: tuple[ContainerSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A complete list of the engine; `asked_at` is the time of the request on the clock of `handle`."""
+    """A complete list from the engine; `asked_at` is the time of the request on the clock of `handle`."""
 
     seen: tuple[Seen, ...]
     asked_at: float
@@ -112,8 +112,8 @@ class Listed:
 class Heard:
     """A container's request at the endpoint: its hello, or a renewal.
 
-    A submission that has lost its record of past epochs must end, because it could not tell a late activation from a
-    new one.
+    A submission that has lost its record of past epochs must end, because it could not distinguish a late activation
+    from a new one.
     """
 
     container: int
@@ -127,7 +127,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A container was warned that it will end: preemption, its time limit, a drained host."""
+    """A container was warned that its engine will end it because of preemption, a time limit or a drained host."""
 
     container: int
     submission: int
@@ -154,7 +154,7 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class DrainEnded:
-    """The drain of a host has ended. If `failed`, containers remain on the host, which may get more containers."""
+    """The drain of a host has ended. If `failed`, containers remain on the host, which may get containers again."""
 
     host: str
     failed: bool
@@ -162,7 +162,7 @@ class DrainEnded:
 
 @dataclass(frozen=True, slots=True)
 class HostLifted:
-    """A user has allowed a host to get containers again."""
+    """A user has allowed a host to receive containers again."""
 
     host: str
     by: str
@@ -170,9 +170,9 @@ class HostLifted:
 
 @dataclass(frozen=True, slots=True)
 class MoveAsked:
-    """Move a container away from this host, where it continues until its successor stands by elsewhere.
+    """Move a container away from this host. The container keeps running there until its successor stands by elsewhere.
 
-    Without a host, the container is replaced by one of its current size, on any host with room.
+    If no host is given, the container is replaced by one with its current size, on any host with enough free resources.
     """
 
     container: int
@@ -182,16 +182,16 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class MoveEnded:
-    """The request to move a container is over; a container that was not yet asked to end stays."""
+    """The request to move a container is over; a container that has not been asked to end yet stays on its host."""
 
     container: int
 
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked:
-    """Replace these containers (all if empty); their budgets are reset.
+    """Replace these containers (all containers if empty); their budgets are reset.
 
-    With `force` an unconfirmed predecessor counts as ended, at the user's risk.
+    With `force`, a predecessor counts as ended without confirmation, at the user's risk.
     """
 
     containers: tuple[int, ...] = ()
@@ -208,7 +208,7 @@ class KillAsked:
 
 @dataclass(frozen=True, slots=True)
 class EngineAway:
-    """A call to the engine failed, or had no answer in time."""
+    """A call to the engine failed, or was not answered in time."""
 
     why: str
 
@@ -227,10 +227,10 @@ Event = (
 # ---- effects --------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write the ledger, at the version that this scheduler last wrote or read.
+    """Write the ledger over the version that this scheduler last wrote or read.
 
-    Before that, prove the permit: its node must still be the one that this scheduler has created. If it is not, or if
-    the version differs, this scheduler ends, and no later effect is carried out.
+    Before the write, the permit is proved: its node must still be the one that this scheduler has created. If it is
+    not, or if the version differs, this scheduler ends, and no later effect is carried out.
     """
 
     ledger: Ledger
@@ -258,7 +258,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """Answer the last request of a standby: it acts from now on, in this epoch. Sent only while the permit allows
+    """Answer a standby's last request: from now on the standby acts, in this epoch. Sent only while the permit allows
     grants.
     """
 
@@ -269,8 +269,8 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Answer a container's last request with a grant. It may overtake a `Persist`. Sent only while the permit allows
-    grants.
+    """Answer a container's last request with a grant. The answer may overtake a `Persist`. Sent only while the permit
+    allows grants.
     """
 
     container: int
@@ -296,7 +296,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """A container has FAILED; the other containers keep running. `reason` is None if the engine refuses it."""
+    """A container has FAILED; the other containers keep running. `reason` is None if the engine refused it."""
 
     container: int
     reason: ExitReason | None
@@ -305,7 +305,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class AllGone:
-    """The kill is over: the end of every container is confirmed, or the engine no longer lists it."""
+    """The topology is killed: each container is confirmed to have ended, or is no longer in the engine's list."""
 
 
 Effect = Persist | Submit | Cancel | Activate | Grant | Fence | Note | GiveUp | AllGone
@@ -313,7 +313,7 @@ Effect = Persist | Submit | Cancel | Activate | Grant | Fence | Note | GiveUp | 
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """The visible state of a container."""
+    """The state of a container that is shown to users."""
 
     container: int
     phase: Phase

@@ -80,12 +80,12 @@ class PlacementFacts:
     # ---- queries ----------------------------------------------------------------------------
     @property
     def ledger(self) -> Ledger:
-        """The records that a successor of this scheduler needs."""
+        """The ledger: the records that a successor of this scheduler needs."""
         known = sorted(self._containers.items())
         return {number: container.entry for number, container in known if container.entry != Entry()}
 
     def views(self) -> list[ContainerView]:
-        """The containers that should run or may still run, sorted by number."""
+        """The containers that should be running or may still be running, sorted by number."""
         return [
             container.view(self._fencing)
             for _, container in sorted(self._containers.items())
@@ -98,7 +98,7 @@ class PlacementFacts:
         return found.entry if found is not None else None
 
     def slot(self, container: int, now: float) -> tuple[int, int, bool]:
-        """The epoch in which a container acts (0: none), its highest ended epoch, and whether it may still act."""
+        """The epoch in which a container acts (0 if none), its highest ended epoch, and whether it may still act."""
         found = self._containers.get(container)
         if found is None:
             return 0, 0, False
@@ -110,12 +110,12 @@ class PlacementFacts:
         return epoch if acts else 0, epoch - 1, phase is Phase.UNCONFIRMED
 
     def submissions_of(self, container: int) -> list[int]:
-        """The submissions of a container that may exist."""
+        """The submissions of a container that may still exist."""
         found = self._containers.get(container)
         return sorted(found.submissions) if found is not None else []
 
     def has_stopped(self, container: int, submission: int) -> bool:
-        """Whether a submission that acted has reported that all of its processes have ended."""
+        """Whether a submission that has acted has reported that all its processes have ended."""
         found = self._containers.get(container)
         return found is not None and found.last_word == submission
 
@@ -126,11 +126,11 @@ class PlacementFacts:
 
     @property
     def draining(self) -> dict[str, str]:
-        """Hosts that are being drained, each with the user who requested the drain."""
+        """Map from each host that is being drained to the user who requested the drain."""
         return self._avoided.draining()
 
     def avoided(self, now: float) -> tuple[Avoided, ...]:
-        """Hosts that get no containers, and why."""
+        """The hosts that get no containers, and why."""
         return self._avoided.known(now)
 
     @property
@@ -139,7 +139,7 @@ class PlacementFacts:
         return self._killed_at is not None
 
     def left(self) -> tuple[str, ...]:
-        """Descriptions of the submissions that may exist."""
+        """Descriptions of the submissions that may still exist."""
         return tuple(text for _, container in sorted(self._containers.items()) for text in container.named())
 
     def validate(self) -> None:
@@ -160,7 +160,7 @@ class PlacementFacts:
         return container.spec is not None and self._killed_at is None
 
     def _known(self, container: Container, number: int, now: float) -> Submission:
-        """The submission with that number; a submission that only the engine knows is adopted."""
+        """The submission with this number; adopts a submission that only the engine has listed."""
         if number > container.entry.submitted:
             # The state manager has lost the record of this submission, whose number must not be used again.
             self._write(container, submitted=number)
@@ -177,7 +177,7 @@ class PlacementFacts:
             self._write(container, cause=Cause(reason, text[:CAUSE_MAX_CHARS]))
 
     def _waits_for_hosts(self, container: Container, now: float) -> bool:
-        """Whether a container waits because the hosts to avoid are not known yet."""
+        """Whether a container must wait because the hosts to avoid are not known yet."""
         if container.spec is None or container.entry.submitted:
             return False
         # Of two containers that avoid each other, the first does not wait.

@@ -1,4 +1,4 @@
-"""A topology in the slots of a pool: its plan and package, and the address at which its scheduler answers."""
+"""A topology in the slots of a pool: its plan and package, and the address of its scheduler."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class Member:
         self._on_change()
 
     def ask_restart(self, container: int) -> None:
-        """Request the restart of a container."""
+        """Request that a container is restarted."""
         self.restarts[container] = self.restarts.get(container, 0) + 1
         self._spec = None
         self._on_change()
 
     def spec(self) -> Spec | None:
-        """The specification for slots; None while it is unknown, or if the topology must end."""
+        """The specification for slots; None while it is not known yet, or if the topology must end."""
         if self._plan is None or self._archive is None or self.is_killed:
             return None
         if self._spec is None:
@@ -120,7 +120,7 @@ class Member:
         self._server.close(LAST_ANSWERS_MS)
 
     def remove(self) -> None:  # called in a thread
-        """Delete the topology's state, keys and files, after its last process has ended."""
+        """Delete the topology's state, keys and files; call this after its last process has ended."""
         curve.remove(self.launch.working_dir)
         self.package.remove()
         remove_state(self._state, self.launch.topology)
@@ -128,7 +128,7 @@ class Member:
 
 
 def read_member(state: StateManager, name: str, topology_id: str) -> tuple[LaunchSpec, topology_pb2.Topology]:
-    """The stored records of a topology; HeronError if they are missing or belong to another topology."""
+    """The stored records of a topology; raises HeronError if they are missing or belong to another topology."""
     found = state.get(paths.execution_state(name))
     record = plan_pb2.ExecutionState.FromString(found[0]) if found is not None else plan_pb2.ExecutionState()
     if record.topology_id != topology_id:
@@ -137,7 +137,7 @@ def read_member(state: StateManager, name: str, topology_id: str) -> tuple[Launc
 
 
 def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
-    """The slots, with their epochs, that may run containers of a topology after the map stops publishing it."""
+    """The slots that may run a topology's containers after the map stops publishing it, with their epochs."""
     shards = {shard_of((spec.topology_id, container), len(known.owners)) for container in spec.containers}
     owners = (known.owners[shard] for shard in shards)
     return {(one.slot, one.epoch): known.number for one in owners if one.slot}
@@ -146,7 +146,7 @@ def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
 def records_of(
     spec: Spec, answered: dict[str, tuple[int, bytes]], hosts: dict[int, str]
 ) -> list[control_pb2.ProcessRecord]:
-    """The records of a topology's containers; `answered` has slots and records by name."""
+    """The records of a topology's containers; `answered` contains the slots and the records by name."""
     found = []
     for container in spec.containers:
         slot, content = answered.get(name_of((spec.topology_id, container)), (0, b""))
@@ -157,6 +157,6 @@ def records_of(
         record.phase = {
             control_pb2.PROC_RUNNING: "RUNNING", control_pb2.PROC_FAILED: "FAILED"
         }.get(record.state, "STARTING" if slot else "QUEUED")  # fmt: skip
-        record.words = record.exit_detail if slot else "it is waiting for a slot of the pool"
+        record.words = record.exit_detail if slot else "it is waiting for a slot in the pool"
         found.append(record)
     return found

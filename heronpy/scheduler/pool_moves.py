@@ -1,7 +1,7 @@
-"""Prepares topologies for the move of their containers to other slots: see `heronpy.tmaster.operations.Move`.
+"""Prepares topologies before their containers move to other slots (see `heronpy.tmaster.operations.Move`).
 
-Before a slot has to drop a container, the topology's spouts are paused, and a checkpoint is complete or no tuple is in
-flight. Invariant: a topology that is not ready in time moves anyway.
+Before a slot has to give up a container, the topology's spouts are paused, and either a checkpoint is complete or no
+tuple is in flight. Invariant: a topology that is not ready in time moves anyway.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AGAIN_S: Final = 1.0
 
 
 class PoolMoves:
-    """The preparations in one pool; use it on the loop. `changed` is called when a topology becomes ready."""
+    """The preparations in one pool; not thread-safe. `changed` is called when a topology becomes ready."""
 
     def __init__(self, state: StateManager, changed: Callable[[], None]) -> None:
         self._state, self._changed = state, changed
@@ -45,7 +45,7 @@ class PoolMoves:
     def ready(
         self, leaving: frozenset[int], specs: Mapping[str, Spec], launches: Mapping[str, LaunchSpec], shards: int
     ) -> frozenset[int]:
-        """The shards of `leaving` that may move now; the topologies in the other shards are asked to get ready."""
+        """Those shards of `leaving` that may move now; topologies in the other shards are asked to get ready."""
         containers: defaultdict[str, set[int]] = defaultdict(set)
         waiting: defaultdict[int, set[str]] = defaultdict(set)
         for id_, spec in specs.items() if leaving else ():

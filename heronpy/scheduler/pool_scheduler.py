@@ -1,9 +1,9 @@
-"""The scheduler of a pool: it keeps slots running as containers on an engine, with containers of topologies in them.
+"""The scheduler of a pool: it keeps slots, which run the containers of topologies, running as containers on an engine.
 
 Placement manages the slots, and `heronpy.pools.keeping` assigns shards to slots. This module connects both with the
 state manager and the clients of the pool's topologies. Invariants: a map is written only over the version that this
-scheduler last read or wrote, so two schedulers never act on one pool; a topology is removed only when no slot runs any
-part of it.
+scheduler last read or wrote, so two schedulers never act on the same pool; a topology is removed only when no slot runs
+any of its containers.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class PoolScheduler(EngineScheduler):
                 await self._round()
                 self._complaint = ""
             except (VersionMismatchError, NoNodeError, FencedError) as error:
-                self._on_lost(FencedError(f"another scheduler acts for pool {self._launch.topology!r} ({error})"))
+                self._on_lost(FencedError(f"another scheduler is acting for pool {self._launch.topology!r} ({error})"))
                 return
             except (HeronError, OSError) as error:
                 if str(error) != self._complaint:
@@ -116,7 +116,7 @@ class PoolScheduler(EngineScheduler):
                     await self._turn.wait()
 
     async def _take(self) -> None:
-        """Read the records of a predecessor, and write a map, so that later writes of the predecessor are refused."""
+        """Read the predecessor's records and write a map, so that later writes by the predecessor are refused."""
         name = self._launch.topology
         pool = await asyncio.to_thread(read_pool, self._state, name)
         if pool is None:
@@ -194,7 +194,7 @@ class PoolScheduler(EngineScheduler):
             await self._write(decided.map)
         for slot in decided.late:
             why = _SILENT if slots[slot].is_silent else _LATE
-            log.error("slot %d is ended: %s", slot, why)
+            log.error("ending slot %d: %s", slot, why)
             self._handle(RestartAsked((slot,), why))
         if not any(self._map.owners[shard].to for shard in idle):
             await self._publish(wanted)
@@ -202,7 +202,7 @@ class PoolScheduler(EngineScheduler):
         await self._resize(pool)
 
     def _is_opening(self, topology_id: str, pool: Pool) -> bool:
-        """Whether the topology is in the pool, but not yet read by this scheduler, which has just taken over."""
+        """Whether the topology is in the pool, but this scheduler, which has just taken over, has not read it yet."""
         member = self._members.get(topology_id)
         is_unknown = member is None or (member.spec() is None and not member.is_killed)
         return is_unknown and topology_id in pool.members.values()
@@ -211,7 +211,7 @@ class PoolScheduler(EngineScheduler):
         return {name: load for answer in self._answers.values() for name, load in answer.loads.items()}
 
     async def _publish(self, wanted: dict[str, Spec]) -> None:
-        """Write the changed buckets, then the map that refers to them."""
+        """Write the changed buckets, and then the map that refers to them."""
         assert self._map is not None
         ids = {id_ for id_ in self._published.keys() | wanted.keys() if self._published.get(id_) != wanted.get(id_)}
         if ids:
@@ -336,7 +336,7 @@ class PoolScheduler(EngineScheduler):
         if field == "kill_topology":
             return self._kill_member(member, body)
         if field == "restart_container" and body.standing_by:
-            return control_pb2.Ok(text=f"container {body.container} has the size of its slot")
+            return control_pb2.Ok(text=f"container {body.container} keeps the size of its slot")
         if field == "restart_container":
             return self._restart_member(member, body.container, body.wait_s)
         raise RpcError(

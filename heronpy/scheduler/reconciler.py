@@ -1,8 +1,8 @@
 """The scheduler for containers on an engine's hosts: the shell of `placement`.
 
 It lists containers, receives requests at its endpoint, decides, and carries out the decisions. The permit in the state
-manager ensures that one scheduler per topology acts. The engine, the state manager and the package are accessed in
-threads, so the endpoint always answers. A scheduler that ends leaves its containers running, and its successor adopts
+manager ensures that only one scheduler per topology acts. The engine, the state manager and the package are accessed in
+threads, so the endpoint always answers. When a scheduler ends, its containers keep running, and its successor adopts
 them.
 """
 
@@ -116,7 +116,7 @@ class EngineScheduler:
 
     # ---- life -------------------------------------------------------------------------------
     async def run(self) -> int:
-        """Keep the topology's containers running until they are killed, or this process is asked to end."""
+        """Keep the topology's containers running until they are killed or this process is asked to end."""
         loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         self._changed = asyncio.Event()
@@ -153,13 +153,13 @@ class EngineScheduler:
         return ()
 
     async def _watched(self, work: Awaitable[None]) -> None:
-        """Run a permanent task; if a bug ends the task, this process ends too, and the guardian starts a new one."""
+        """Run a permanent task; if a bug ends the task, this process also ends, and the guardian restarts it."""
         try:
             await work
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("the scheduler failed because of a bug and is restarted; its containers keep running")
+            log.exception("the scheduler failed because of a bug and is being restarted; its containers keep running")
             self._exit_code = START_OVER
             self._end.set()
 
@@ -173,7 +173,7 @@ class EngineScheduler:
         await self._open_with(self._setup)
 
     def _rules(self) -> ContainerRules | PoolRules:
-        """The rights of containers on the state."""
+        """The access rights of containers to the state."""
         return ContainerRules(self._launch.topology)
 
     async def _open_with(self, setup: Setup) -> None:
@@ -260,7 +260,7 @@ class EngineScheduler:
         )  # fmt: skip
 
     def end(self) -> None:
-        """End the scheduler as a signal does."""
+        """End the scheduler in the same way as a signal does."""
         stays = self._placement is None or traits_of(self._setup.engine).outlives_scheduler
         fate = "keep running" if stays else "end with it"
         log.info("the scheduler was asked to end; the topology's containers %s", fate)
@@ -406,10 +406,10 @@ class EngineScheduler:
         return self._placement
 
     async def _answer_kill(self, asked: control_pb2.KillTopology, linger_s: float) -> Message:
-        """End all containers and remove the topology; if containers remain after `wait_s`, report them and continue.
+        """End all containers and remove the topology. If containers remain after `wait_s`, report them and continue.
 
-        The name stays taken until a request finds no remaining containers, because only its sender learns that the name
-        is free.
+        The name stays taken until a request finds no remaining containers, because only the sender of this request is
+        told that the name is free.
         """
         placement = self._acting()
         if not placement.is_killed:
@@ -430,7 +430,7 @@ class EngineScheduler:
         return control_pb2.Ok(text=f"killed topology {self._launch.topology}")
 
     async def _remove(self) -> None:
-        """Remove state, keys and files of a topology without containers."""
+        """Remove the state, keys and files of a topology that has no containers left."""
         launch = self._launch
         self._removing = True
         self._plan_watch.close()
@@ -458,23 +458,23 @@ class EngineScheduler:
     async def _answer_renew(self, container: int, plan_version: int, wait_s: float, by: str) -> control_pb2.Ok:
         self._acting()
         await self._moves.renew(container, lambda: self._plan_version >= plan_version, wait_s, by)
-        return control_pb2.Ok(text=f"container {container} has the size of packing plan {plan_version}")
+        return control_pb2.Ok(text=f"container {container} now has the size that packing plan {plan_version} specifies")
 
     def _answer_lift(self, host: str, by: str) -> control_pb2.Ok:
         placement = self._acting()
         if host in placement.draining:
-            raise RpcError(f"host {host} is being drained; its avoidance can be lifted after the drain")
+            raise RpcError(f"host {host} is being drained; allow containers on it again after the drain")
         if not self._handle(HostLifted(host, who(by))):
             return control_pb2.Ok(text=f"host {host} was not avoided")
         return control_pb2.Ok(text=f"host {host} may get containers again")
 
     async def _answer_drain(self, host: str, wait_s: float, by: str) -> control_pb2.Ok:
         if not host:
-            raise RpcError("the host to drain is missing; give a name that heron status shows")
+            raise RpcError("name the host to drain, as heron status shows it")
         if not traits_of(self._setup.engine).avoids_hosts:
             raise RpcError(
-                f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; remove the host"
-                " from its cluster to have them replaced elsewhere"
+                f"the engine {self._launch.submitted.engine} cannot keep containers away from a host; to have them"
+                " replaced elsewhere, remove the host from its cluster"
             )
         moved = await self._moves.drain(host, wait_s, by)
         what = (

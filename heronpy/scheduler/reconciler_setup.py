@@ -1,4 +1,4 @@
-"""The prerequisites of a scheduler for containers on an engine: settings, keys, engine, addresses, sizes."""
+"""The prerequisites of a scheduler for containers on an engine: settings, keys, engine, addresses and sizes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Setup:
 
 
 def set_up(launch: LaunchSpec, mode: str) -> Setup:
-    """Read all prerequisites; ConfigError if settings or keys do not suit an engine."""
+    """Read all prerequisites; raises ConfigError if settings or keys are not suitable for an engine."""
     settings, scheduler = settings_for(launch, EngineSettings), settings_for(launch, SchedulerSettings)
     times = LeaseTimes(settings.renew_s, settings.fence_s, settings.lost_s, scheduler.kill_grace_s, settings.permit_s)
     terms = Terms(
@@ -103,7 +103,7 @@ def set_up(launch: LaunchSpec, mode: str) -> Setup:
 def sizes_of(
     launch: LaunchSpec, plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology
 ) -> dict[int, ResourceRequest]:
-    """The request of each container; the request of container 0 includes its Spark driver."""
+    """The resources requested for each container; those of container 0 include its Spark driver."""
     heap = 0
     if launch.needs_spark:
         from heronpy.spark.tuning import driver_bytes
@@ -113,7 +113,7 @@ def sizes_of(
 
 
 def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
-    """The topology as submitted; ConfigError if the state manager does not have it."""
+    """The topology as submitted; raises ConfigError if the state manager does not have it."""
     found = state.get(paths.topology(name))
     if found is None:
         raise ConfigError(f"the state manager contains no topology {name!r}; submit it again")
@@ -123,7 +123,7 @@ def read_topology(state: StateManager, name: str) -> topology_pb2.Topology:
 def state_endpoint_of(
     launch: LaunchSpec, state: StateManager, rules: ContainerRules | PoolRules
 ) -> StateEndpoint | None:
-    """The endpoint for state in this host's files; None if containers access the state manager directly."""
+    """The endpoint for a state that is in this host's files; None if containers access the state manager directly."""
     if launch.state_type != "local":
         return None
     from heronpy.scheduler.state_endpoint import StateEndpoint
@@ -136,7 +136,7 @@ def state_endpoint_of(
 
 
 def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]:
-    """The containers in which a topology master or a standby runs."""
+    """The containers that run a topology master or a standby."""
     standbys = settings_for(launch, TmasterSettings).standbys
     return frozenset((0, *with_standby([0, *(one.id for one in plan.containers)], standbys)))
 
@@ -144,7 +144,7 @@ def masters_of(launch: LaunchSpec, plan: plan_pb2.PackingPlan) -> frozenset[int]
 async def open_endpoint(
     launch: LaunchSpec, setup: Setup, admission: Admission, at_endpoint: StateEndpoint | None
 ) -> ControlEndpoint:
-    """The endpoint at an earlier scheduler's address, else at an address that the engine's hosts can reach."""
+    """Open the endpoint at an earlier scheduler's address, or else at an address that the engine's hosts can reach."""
     security = settings_for(launch, SecuritySettings)
     clients = {make_client(launch.submitted.cluster).public: USER}
 
@@ -168,7 +168,7 @@ async def open_endpoint(
 
 
 def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
-    """The relay for clients' requests; `own` answers requests to the scheduler itself."""
+    """The relay for requests from clients; `own` answers requests to the scheduler itself."""
     path = paths.tmaster(setup.terms.launch.topology)
 
     def master() -> plan_pb2.TmasterLocation | None:
@@ -179,7 +179,7 @@ def relay_of(setup: Setup, state: StateManager, own: Own) -> Relay:
 
 
 def tell_clients(setup: Setup, endpoints: list[str]) -> None:
-    """Write the endpoint's address for commands on other hosts; a failure is no problem for containers."""
+    """Write the endpoint's address for commands on other hosts; a failure does not affect containers."""
     launch, keys = setup.terms.launch, setup.terms.endpoint_keys.keys
     place = EndpointPlace(launch.topology_id, tuple(setup.told_at(endpoints)), keys.server.public)
     try:

@@ -1,8 +1,8 @@
-"""Passes on requests of the user's clients on other hosts from the endpoint to the topology's processes.
+"""Passes on requests from the user's clients on other hosts, which arrive at the endpoint, to the topology's processes.
 
-A client may send the same requests as commands on the user's own host, and no others: see `PASSED_ON`. Open requests
-and waiting answers are bounded, in total and for each connection, so that containers, which use the same endpoint,
-never wait behind them. Every refusal is counted.
+A client may send the same requests as commands on the scheduler's host, and no others (see `PASSED_ON`). The number of
+open requests and waiting answers is bounded, both in total and for each connection, so that containers, which use the
+same endpoint, never wait behind them. Every refusal is counted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Own = Callable[[control_pb2.Envelope], "Message | Awaitable[Message]"]
 
 
 class Relay:
-    """Create and close it on the loop.
+    """Create and close this object on the loop.
 
     `own` answers for the scheduler; `master`, called in a thread, returns the leading topology master.
     """
@@ -84,7 +84,7 @@ class Relay:
     async def pass_on(self, peer: bytes, request: int, relay: endpoint_pb2.Relay) -> endpoint_pb2.Relayed:
         """Pass on a client's request, number `request` on its connection `peer`, to the process that it names.
 
-        InvalidRpcError for a request that is not allowed, RetryableRpcError if too many requests are open.
+        Raises InvalidRpcError for a request that is not allowed, and RetryableRpcError if too many requests are open.
         """
         kind, envelope, size = self._checked(relay)
         number = self._number_of(peer)
@@ -95,7 +95,7 @@ class Relay:
             or self._bytes + size > REQUESTS_MAX_BYTES
         ):
             self.busy += 1
-            raise RetryableRpcError("too many requests of clients are in progress at the control endpoint; try again")
+            raise RetryableRpcError("too many requests from clients are in progress at the control endpoint; try again")
         self._all += 1
         self._bytes += size
         self._under_way[peer] = self._under_way.get(peer, 0) + 1
@@ -157,14 +157,14 @@ class Relay:
             return endpoint_pb2.Relayed(end=endpoint_pb2.RELAY_LOST if lost else endpoint_pb2.RELAY_LATE, why=why)
         data = seal(reply)
         if len(data) > REPLY_MAX_BYTES:
-            why = f"{what} answered with more than {REPLY_MAX_BYTES >> 20} MB, too much for another host"
+            why = f"{what} answered with more than {REPLY_MAX_BYTES >> 20} MB, which is too much for another host"
             data = seal(refuse(0, InvalidRpcError(why)))
         return endpoint_pb2.Relayed(reply=data)
 
     async def _reply(
         self, kind: str, relay: endpoint_pb2.Relay, envelope: control_pb2.Envelope
     ) -> control_pb2.Envelope:
-        """The answer or refusal of the process, as an envelope of the same kind."""
+        """The process's answer or refusal, as an Envelope of the same kind."""
         body = body_of(envelope)[1]
         try:
             if kind == "scheduler":
@@ -191,7 +191,7 @@ class Relay:
         return await self._ask(location.endpoint, body, timeout_s)
 
     async def _service(self, container: int) -> str:
-        """The address at which the executor of a container listens, as the topology master reports it."""
+        """The address at which a container's executor listens, as reported by the topology master."""
         if time.monotonic() - self._services_at > SERVICES_S or container not in self._services:
             status = await self._ask_master(control_pb2.GetStatus(), ASK_S)
             self._services = {one.container: one.file_service for one in status.executors if one.file_service}

@@ -1,7 +1,7 @@
-"""Checks before a topology starts whether this host can hold all its containers.
+"""Checks, before a topology starts, whether this host has enough resources for all its containers.
 
-The check runs on the host of the containers. The sums are upper estimates of the files and processes of the runtime; a
-refusal prints them, so the user sees which part is too large. All processes of a local topology share one host.
+The check runs on the containers' host. The sums are upper estimates of the runtime's files and processes; a refusal
+contains them, so the user sees which part is too large. All processes of a local topology share one host.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the host; None means no limit."""
+    """The host's limits; None means no limit."""
 
     fds: int | None
     threads: int | None
@@ -46,13 +46,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The requirements of a packing plan on one host."""
+    """A packing plan's resource requirements on one host."""
 
     tasks: int
     containers: int
     processes: int
     fds: int
-    """The need of the largest process."""
+    """File descriptors that the largest process needs."""
     fds_of: str
 
     @property
@@ -80,7 +80,7 @@ def need_of(plan: plan_pb2.PackingPlan) -> Need:
 
 
 def limits_of_host() -> Limits:
-    """The limits of this process's user and control group."""
+    """The limits that apply to this process's user and control group."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     threads = []
     if os.getuid() != 0:  # the kernel does not count the processes of root
@@ -99,7 +99,7 @@ def limits_of_host() -> Limits:
 
 
 def _ram_bytes() -> int | None:
-    """Free memory within the control group."""
+    """The free memory in bytes, of this host or of this process's control group, whichever is less."""
     found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -122,7 +122,7 @@ def _ram_bytes() -> int | None:
 
 
 def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
-    """Raise ConfigError, one sentence for the user, if this host cannot hold all containers of a plan."""
+    """Raise ConfigError, with one sentence for the user, if this host is too small for all containers of a plan."""
     limits = limits_of_host()
     check_asked(plan, limits)
     check(plan, limits)
@@ -142,7 +142,7 @@ def check_host(plan: plan_pb2.PackingPlan, launch: LaunchSpec) -> None:
 
 
 def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
-    """Raise ConfigError if the topology requests more memory than this host has; default sizes do not count."""
+    """Raise ConfigError if the topology requests more memory than this host has; default sizes are not counted."""
     asked = {container.id: container.required.ram_bytes for container in plan.containers}
     total = sum(asked.values())
     if limits.ram_all_bytes is None or total <= limits.ram_all_bytes:
@@ -157,7 +157,7 @@ def check_asked(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
 
 
 def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
-    """Raise ConfigError with the calculation if the topology does not fit."""
+    """Raise ConfigError with the calculation if the topology needs more than the limits."""
     need = need_of(plan)
     total = (
         f"{counted(need.tasks, 'task')} in {counted(need.containers, 'container')} need {need.processes} processes with"

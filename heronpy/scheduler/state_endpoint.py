@@ -98,10 +98,10 @@ class StateEndpoint:
     async def call(
         self, request: endpoint_pb2.StateCall, container: int, asked: int, send: Send
     ) -> endpoint_pb2.StateAnswer:
-        """Carry out one call of a container's session, and answer it; `send` is used for all later answers, too.
+        """Carry out one call of a container's session and answer it; `send` is also used for all later answers.
 
-        `asked` is the id of the request. RetryableRpcError if the open requests have too many bytes; StateError if the
-        session is not open.
+        `asked` is the id of the request. Raises RetryableRpcError if the open requests have too many bytes, and
+        StateError if the session is not open.
         """
         number, what = request.session, request.WhichOneof("what")
         if self._refusal:
@@ -142,7 +142,7 @@ class StateEndpoint:
         raise RetryableRpcError(f"{why}; try again")
 
     def tick(self, now: float) -> None:
-        """End the sessions that were silent, and remove their ephemerals and locks."""
+        """End silent sessions, and remove their ephemerals and locks."""
         if self._refusal:
             return
         for number, container in self._records.tick(now):
@@ -157,7 +157,7 @@ class StateEndpoint:
         self._latest.pop(number, None)
 
     def close(self) -> None:
-        """Stop serving. Ephemerals stay for the next scheduler; locks are released. Idempotent."""
+        """Stop serving. Ephemerals are kept for the next scheduler; locks are released. Idempotent."""
         self._refusal = self._refusal or "the scheduler is ending"
         for task in self._tasks:
             task.cancel()
@@ -194,13 +194,13 @@ class StateEndpoint:
             kind = next((value for kind, value in _ERRORS if isinstance(error, kind)), endpoint_pb2.STATE_FAILED)
             return _failed(kind, str(error))
         except OSError as error:
-            return _failed(endpoint_pb2.STATE_FAILED, f"the state of the scheduler's host cannot be used: {error}")
+            return _failed(endpoint_pb2.STATE_FAILED, f"the state on the scheduler's host cannot be used: {error}")
         finally:
             self._under_way -= 1
             self._bytes -= size
 
     async def _sweep(self) -> None:
-        """Remove ephemerals of ended sessions; a failure is tried again at a later tick."""
+        """Remove ephemerals of ended sessions; if this fails, a later tick tries again."""
         try:
             async with self._turn:
                 await self._drive(self._records.sweep())
@@ -208,7 +208,7 @@ class StateEndpoint:
             log.warning("cannot remove the locations of ended processes yet: %s", error)
 
     async def _drive(self, steps: Steps) -> endpoint_pb2.StateAnswer:
-        """Run all steps of a call in threads, because each may wait for a disk."""
+        """Run all steps of a call in threads, because each step may wait for a disk."""
         with closing(steps):
             try:
                 step = next(steps)

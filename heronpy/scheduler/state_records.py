@@ -1,23 +1,24 @@
-"""The records at the control endpoint: sessions, the owner of each node, and the steps of each call. Pure.
+"""The control endpoint's records of sessions and node owners, and the steps of each call. Pure.
 
 A call is a generator. It yields a `Step` for the state manager, receives the step's result (an error is thrown into
 it), and returns the answer. Reads (`get`) run concurrently; all other calls run one by one.
 
-An ephemeral of a session is an ordinary node. The *list of owners* names its session, and is written before the node is
-made. So readers find the node while the scheduler is away, and the next scheduler finds its session in the list.
+An ephemeral of a session is an ordinary node. The *list of owners* names the ephemeral's session, and is written before
+the node is created. Readers therefore find the node while the scheduler is away, and the next scheduler finds the
+session in the list.
 
 Invariants:
 
-- A node is removed only when its session has ended: by its own message, or after `session_s` of silence that this
-  endpoint has observed. Time in which the endpoint was stopped does not count as silence.
-- The nodes of a session of an earlier scheduler wait for `session_s` until its container opens it again.
-- A path has one owner at most. A listed owner without a node is harmless: only the endpoint makes such nodes.
+- A node is removed only when its session has ended, either by a message from the session or after `session_s` of
+  silence that this endpoint has observed. Time in which the endpoint was stopped does not count as silence.
+- If a session was opened at an earlier scheduler, its nodes are kept for `session_s`, until its container reopens it.
+- A path has at most one owner. A listed owner without a node is harmless, because only the endpoint creates such nodes.
 - The changes of a session are carried out in the order of their numbers, and never twice. A change with a number below
-  the latest is refused, so a late copy changes nothing.
+  the latest is refused, so a late copy has no effect.
 - The list is written only over the version that this endpoint last read or wrote: once another scheduler has written
-  it, this endpoint stops serving. The list names the endpoint that wrote it. After a write with an unknown outcome, for
-  example because the disk failed, an endpoint recognises its own list and continues; no client has got an answer for
-  that write.
+  it, this endpoint stops serving. The list contains the name of the endpoint that wrote it. After a write with an
+  unknown outcome, for example because the disk failed, an endpoint recognises its own list and continues; no client has
+  received an answer for this write.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ PATH_MAX_CHARS: Final = 1024
 
 
 class Step(NamedTuple):
-    """A call to a method of the state manager. "watch", "lock" and "unlock" last until they are ended."""
+    """A call of a state manager's method. "watch", "lock" and "unlock" last until they are ended."""
 
     what: str
     arguments: tuple[Any, ...]
@@ -66,12 +67,12 @@ class GoneError(StateError):
 
 
 class SupersededError(StateAwayError):
-    """Another scheduler serves the state now."""
+    """Another scheduler now serves the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Limits of sessions. The rules of a session bound its ephemerals, watches and locks."""
+    """Limits for all sessions. The rules of a session limit its ephemerals, watches and locks."""
 
     sessions: int = 4096
     #: Sessions of one container: its processes, and ended processes whose end the endpoint has not noticed yet.
@@ -98,7 +99,7 @@ class _Owner:
 
 
 class StateRecords:
-    """The records of an endpoint, named uniquely by `name`. `owners` has the bytes and version of the stored list."""
+    """The records of an endpoint with the unique name `name`. `owners` is the stored list of owners and its version."""
 
     def __init__(
         self,
@@ -127,9 +128,10 @@ class StateRecords:
 
     # ---- life -------------------------------------------------------------------------------
     def open(self, now: float, number: int, container: int, session_s: float, call: int) -> None:
-        """Open a session, or resume it. Changes with numbers below `call` were given up.
+        """Open or resume a session. Changes with numbers below `call` were given up.
 
-        StateAwayError for too many sessions, StateError for an invalid `session_s` or another container's session.
+        Raises StateAwayError for too many sessions, and StateError for an invalid `session_s` or another container's
+        session.
         """
         self._listen(now)
         if not SESSION_MIN_S <= session_s <= SESSION_MAX_S:
@@ -151,7 +153,7 @@ class StateRecords:
         if sum(one.container == container for one in self._sessions.values()) >= self._limits.of_container:
             raise StateAwayError(
                 f"container {container} has {self._limits.of_container} sessions at the scheduler's control endpoint,"
-                " and gets no more until one ends"
+                " and can open no more until one ends"
             )
         self._sessions[number] = _Session(container, session_s, now + session_s, call)
         self._waiting.pop(number, None)
@@ -159,12 +161,12 @@ class StateRecords:
         self._locks = {path: holder if holder != number else 0 for path, holder in self._locks.items()}
 
     def container_of(self, number: int) -> int | None:
-        """The container that opened a session; None when there is no such session."""
+        """The container that opened a session; None if there is no such session."""
         session = self._sessions.get(number)
         return session.container if session is not None else None
 
     def heard(self, now: float, number: int) -> bool:
-        """Record a message of a session; False when there is no such session."""
+        """Record that a session has sent a message; returns False if there is no such session."""
         self._listen(now)
         session = self._sessions.get(number)
         if session is not None:
@@ -172,7 +174,7 @@ class StateRecords:
         return session is not None
 
     def tick(self, now: float) -> list[tuple[int, int]]:
-        """End silent sessions, and return them with their containers; call `sweep` next."""
+        """End silent sessions; returns them with their containers. Call `sweep` next."""
         self._listen(now)
         self._waiting = {number: at for number, at in self._waiting.items() if now < at}
         ended = [(number, one.container) for number, one in self._sessions.items() if one.ends_at <= now]
@@ -191,9 +193,9 @@ class StateRecords:
 
     # ---- calls ------------------------------------------------------------------------------
     def begin(self, number: int, call: int) -> bool:
-        """Whether a change is new for its session; False for a repetition of the latest change.
+        """Whether a change is new for its session; False if it repeats the latest change.
 
-        StateError when the change was given up.
+        Raises StateError if the change was given up.
         """
         session = self._sessions[number]
         if call < max(session.settled, session.latest):
@@ -214,14 +216,14 @@ class StateRecords:
         raise StateError("the control endpoint does not know this call; install the same heronpy release on all hosts")
 
     def seen(self, number: int) -> endpoint_pb2.StateAnswer:
-        """The change counts of all nodes that a session watches, for the answer to a heartbeat."""
+        """The change counts of all nodes that a session watches, sent in the answer to a sign of life."""
         watches = sorted(self._sessions[number].watches)
         return endpoint_pb2.StateAnswer(
             seen=[endpoint_pb2.StateSeen(path=path, count=self._changes[path]) for path in watches]
         )
 
     def changed(self, path: str) -> list[tuple[int, int]]:
-        """Record the change of a node; returns the sessions that watch the node, each with its change count."""
+        """Record that a node has changed; returns the sessions that watch the node, each with its change count."""
         if path not in self._changes:
             return []
         self._changes[path] += 1
@@ -233,11 +235,13 @@ class StateRecords:
         if found is None:
             return endpoint_pb2.StateAnswer()
         if len(found[0]) > VALUE_MAX_BYTES:
-            raise StateError(f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, too many for another host")
+            raise StateError(
+                f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, which is too many for another host"
+            )
         return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1])
 
     def _watch(self, number: int, path: str) -> Steps:
-        """Set a watch. The answer has the value of the node, because the watching process would read it next."""
+        """Set a watch. The answer contains the node's value, because the watching process would read it next."""
         self._check(number, Use.READ, path)
         if path not in self._changes:
             self._changes[path] = 0
@@ -317,7 +321,7 @@ class StateRecords:
 
     # ---- ended sessions -----------------------------------------------------------------------
     def owner_of(self, path: str) -> int | None:
-        """The session that owns the ephemeral at a path; None without an owner."""
+        """The session that owns the ephemeral at a path; None if there is none."""
         owner = self._owners.get(path)
         return owner.session if owner is not None else None
 
@@ -349,7 +353,7 @@ class StateRecords:
         return endpoint_pb2.StateAnswer()
 
     def owners(self) -> bytes:
-        """The list of owners of ephemerals, for the next scheduler."""
+        """The list of ephemerals' owners, which is stored for the next scheduler."""
         nodes = {path: [owner.session, owner.container, owner.session_s] for path, owner in self._owners.items()}
         return json.dumps({"endpoint": self._name, "nodes": nodes}, sort_keys=True).encode()
 
@@ -383,7 +387,7 @@ class StateRecords:
 
 
 def _writer_of(owners: bytes) -> str:
-    """The name of the endpoint that wrote a list of owners; "" if it is missing."""
+    """The name of the endpoint that wrote a list of owners; "" if the name is missing."""
     try:
         return str(json.loads(owners).get("endpoint", ""))
     except (ValueError, AttributeError):
@@ -399,5 +403,5 @@ def _read(owners: bytes) -> dict[str, _Owner]:
         return {str(path): _Owner(int(one[0]), int(one[1]), float(one[2])) for path, one in found.items()}
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise DamagedStateError(
-            "the record of the ephemerals at the control endpoint is damaged; kill the topology and submit it again"
+            "the control endpoint's record of ephemerals is damaged; kill the topology and submit it again"
         ) from None

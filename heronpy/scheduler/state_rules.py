@@ -1,8 +1,8 @@
-"""The rights of containers, and of the user's clients, on the state of a topology at the control endpoint. Pure.
+"""The rights of containers and of the user's clients to access a topology's state at the control endpoint. Pure.
 
-All other access is refused: to other topologies, to the scheduler's own nodes and ledger, and to nodes that only
-commands write. Only containers with a topology master may write. A compromised container can harm only
-its own topology.
+All other access is refused, such as access to other topologies, to the scheduler's nodes and ledger, and to nodes that
+only commands write. Only containers with a topology master may write nodes. A compromised container can harm only its
+own topology.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from heronpy.pools.shards import BUCKETS
 from heronpy.statemgr import paths
 
-#: Stands for the number of a container in the sessions of the user's clients.
+#: Used instead of a container number in the sessions of the user's clients.
 CLIENT: Final = (1 << 32) - 1
 #: Answers up to this size do not count: their number is bounded by the queue of their connection.
 SMALL_MAX_BYTES: Final = 256 << 10
@@ -32,14 +32,14 @@ class Use(enum.Enum):
 
 
 class Rules(Protocol):
-    """Access rights to the state."""
+    """The rights of one kind of session to access the state."""
 
     def refusal(self, use: Use, path: str, container: int) -> str:
         """The reason for a refusal; "" if the access is allowed."""
 
 
 class ContainerRules:
-    """Rights of one topology's containers: those that executors, stream managers and topology masters need."""
+    """The rights of one topology's containers: those that executors, stream managers and topology masters need."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
@@ -66,9 +66,10 @@ class ContainerRules:
 
 
 class PoolRules:
-    """Rights of a pool's slots: on the nodes of the pool, and those that the containers of its topologies need.
+    """The rights of a pool's slots: to the pool's nodes, and the rights that the containers of the pool's topologies
+    need.
 
-    All topologies belong to one user and trust each other: any slot may run any of their topology masters.
+    All topologies belong to the same user and trust each other, because any slot may run any of their topology masters.
     """
 
     def __init__(self, pool: str) -> None:
@@ -92,7 +93,7 @@ class PoolRules:
 
 
 class ClientRules:
-    """Rights of the user's commands on other hosts: reading nodes and announcing operations, but no writing."""
+    """The rights of the user's commands on other hosts: to read nodes and announce operations, but not to write."""
 
     def __init__(self, topology: str) -> None:
         self._topology = topology
@@ -136,10 +137,10 @@ def operations_lock(topology: str) -> str:
 
 
 class LargeAnswers:
-    """The bytes of large answers that wait at the endpoint, by session and request.
+    """Counts the bytes of large answers that wait at the endpoint, by session and request.
 
-    ZeroMQ counts the messages that wait for a peer, not their bytes, and a value may have megabytes. So
-    each large answer counts until a later call of its session confirms it, or until the session ends.
+    ZeroMQ limits the number of messages that wait for a peer, but not their bytes, and a value may have megabytes. Each
+    large answer is therefore counted until a later call of its session confirms it, or until the session ends.
     """
 
     def __init__(self, session_max: int = SESSION_MAX_BYTES, all_max: int = ALL_MAX_BYTES) -> None:
@@ -158,7 +159,7 @@ class LargeAnswers:
             del self._waiting[session]
 
     def take(self, session: int, request: int, size: int) -> bool:
-        """Whether an answer may be sent now. A repeated answer counts once; a single answer is never too large."""
+        """Whether an answer may be sent now. A repeated answer counts only once; a single answer is never too large."""
         if size <= SMALL_MAX_BYTES:
             return True
         waiting = self._waiting.get(session, {})

@@ -1,4 +1,4 @@
-"""The facts about one submission and one container for placement, and conclusions that need no command. Pure."""
+"""The facts about one submission and one container that placement uses, and the conclusions from them. Pure."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Submission:
         return self.heard_at is not None and now - self.heard_at <= within_s
 
     def show(self, seen: Seen, now: float) -> None:
-        """Record that a list shows the submission, without a confirmed end."""
+        """Record that the engine's list contains the submission without a confirmed end."""
         self.missed = self.missed_any = 0
         self.engine_id, self.words, self.avoid = seen.engine_id, seen.words, seen.avoid
         self.waits, self.pinned = seen.waits, seen.pinned
@@ -98,7 +98,7 @@ class Submission:
         self.unstarted = seen.hopeless or (self.unstarted and seen.phase is not EnginePhase.RUNNING)
 
     def miss(self, asked_at: float, others: bool) -> None:
-        """Record that a list lacks the submission; `others`: the list shows other submissions."""
+        """Record that the engine's list lacks the submission; `others` means that it contains other submissions."""
         if asked_at >= self.since + SETTLE_S:
             self.missed_any += 1
             self.missed += others
@@ -112,7 +112,7 @@ class Submission:
 
 @dataclass(slots=True)
 class Container:
-    """One container: its submissions, and the data that outlives them."""
+    """One container with its submissions, and the data that outlives them."""
 
     number: int
     entry: Entry
@@ -148,7 +148,7 @@ class Container:
 
     @classmethod
     def of(cls, number: int, entry: Entry, limits: RestartLimits, cancelled: RestartLimits) -> Container:
-        """The state of a container from the ledger of an earlier scheduler."""
+        """Restore a container from an earlier scheduler's ledger."""
         past = entry.past
         return cls(
             number,
@@ -177,13 +177,13 @@ class Container:
         )
 
     def forget_past(self) -> None:
-        """Forget the container's past ends and budgets; ends that were already counted are not counted again."""
+        """Reset the container's past ends and budgets; ends that were already counted are not counted again."""
         self.failed, self.finished, self.restarts = "", False, 0
         self.history, self.cancels = RestartHistory(), RestartHistory()
         self.exit_reason, self.exit_detail = None, ""
 
     def count_loss(self) -> None:
-        """Count a restart of the container after its host was lost, because no confirmed end was counted then."""
+        """Count a restart of the container whose host was lost, because there is no confirmed end to count."""
         cause = self.entry.cause
         if self.entry.holder and cause is not None and cause.reason is ExitReason.LOST_HOST:
             self.restarts += 1
@@ -194,7 +194,7 @@ class Container:
         return one.given_up and one.unstarted and one.heard_at is None and one.number > self.entry.holder
 
     def named(self) -> list[str]:
-        """Descriptions of the container's submissions that may exist."""
+        """Descriptions of the container's submissions that may still exist."""
         return [
             f"container {self.number}, submission {number}"
             + (f" ({one.engine_id}{f' on {one.host}' if one.host else ''})" if one.engine_id else "")
@@ -208,12 +208,12 @@ class Container:
 
     @property
     def is_moving(self) -> bool:
-        """Whether the container is being moved: it acts until its successor stands by."""
+        """Whether the container is being moved; it keeps acting until its successor stands by."""
         return bool(self.moves_from) or (self.holder is not None and self.holder.moving)
 
     @property
     def holder(self) -> Submission | None:
-        """The submission that was activated last, while it may exist."""
+        """The last activated submission; None once it cannot exist any longer."""
         return self.submissions.get(self.entry.holder)
 
     @property
@@ -224,13 +224,13 @@ class Container:
         return None if leaves else holder
 
     def successors(self) -> list[Submission]:
-        """Submissions that may be activated after the holder, most advanced first."""
+        """The submissions that may be activated after the holder, most advanced first."""
         ready = {Phase.STANDBY: 0, Phase.STARTING: 1, Phase.QUEUED: 2}
         found = [one for number, one in self.submissions.items() if number > self.entry.holder and one.phase in ready]
         return sorted(found, key=lambda one: (ready[one.phase], one.number))
 
     def view(self, fencing: Fencing) -> ContainerView:
-        """The public state of the container."""
+        """The container's state as shown to users."""
         shown = self.stays or next(iter(self.successors()), None) or self.holder
         entry, words = self.entry, self.failed or (shown.words if shown else "") or self.exit_detail
         phase = Phase.FAILED if self.failed else shown.phase if shown else Phase.QUEUED
@@ -255,7 +255,7 @@ class Container:
         )
 
     def move(self, host: str, now: float) -> None:
-        """Move the container away from a host, "" for its own. A submission that only waits there ends immediately."""
+        """Move the container away from a host ("" means its own). A submission that is still waiting there ends."""
         self.unmoved = ""
         for number, one in self.submissions.items():
             here = host in ("", one.host)
@@ -273,7 +273,7 @@ class Container:
                 one.cancelled_at = now
 
     def choose_again(self) -> None:
-        """Reset after an activation, so that the next submission starts with all its host preferences."""
+        """Reset the host preferences after an activation, so that the next submission starts with all of them."""
         self.beside = self.anywhere = False
         self.spared.clear()
 

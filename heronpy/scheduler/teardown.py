@@ -1,10 +1,11 @@
 """Removes the nodes of a topology from the state manager, and the folder of its sockets.
 
-Call it when no process of the topology is left. The execution state is removed last: until then the name is taken, so a
-half-removed topology is never visible and a new submit cannot mix with it.
+Call this when no process of the topology is left. The execution state is removed last. The name stays taken until then,
+so a half-removed topology is never visible, and the name cannot be submitted again.
 
-Before that, the content of the nodes is written into a file in the topology's working folder, to show later how the
-topology ended. Old files are removed, see `outdated`. If the disk refuses the file, the topology is removed anyway.
+Before the removal, the content of the nodes is written into a file in the topology's working folder, which later shows
+how the topology ended. Old files are removed (see `outdated`). If the file cannot be written, the topology is removed
+anyway.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ M = TypeVar("M", bound=Message)
 
 
 def _copy(state: StateManager, path: str, into: M) -> bool:
-    """Fill a message from a node; False if the node is missing or damaged."""
+    """Fill a message from a node; returns False if the node is missing or damaged."""
     found = state.get(path)
     if found is None or not found[0]:
         return False
@@ -56,7 +57,7 @@ def _copy(state: StateManager, path: str, into: M) -> bool:
 
 
 class KeptFile(NamedTuple):
-    """A kept file of a topology that has ended."""
+    """The kept file of a topology that has ended."""
 
     written_at: float
     bytes: int
@@ -64,7 +65,7 @@ class KeptFile(NamedTuple):
 
 
 def outdated(files: Iterable[KeptFile], now: float) -> list[KeptFile]:
-    """The files to remove: those that are too old, except the newest of each name, then those beyond the size limit."""
+    """The files to remove: too old and not among a topology's newest `ENDED_MAX`, or beyond the size limit."""
     old, size, newer = [], 0, Counter[Path]()
     for file in sorted(files, reverse=True):
         size += file.bytes
@@ -119,7 +120,7 @@ def keep_ended(state: StateManager, topology: str) -> None:
 
 
 def keep_failure(record: plan_pb2.ExecutionState, why: str) -> None:
-    """Save why a submit has failed, before `keep_ended` adds the other records; never raises."""
+    """Save why a topology could not be submitted, before `keep_ended` adds the other records; never raises."""
     now = time.time()
     kept = control_pb2.EndedTopology(record=record, ended_at=now)
     kept.events.topology_id = record.topology_id

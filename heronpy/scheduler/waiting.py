@@ -11,7 +11,7 @@ from contextlib import suppress
 async def wait_until(holds: Callable[[], bool], changed: asyncio.Event, deadline: Callable[[], float]) -> bool:
     """Wait until `holds` is true; `changed` is set whenever its result may have changed.
 
-    Returns False if the monotonic time `deadline()`, which may move, comes first.
+    Returns False at the monotonic time `deadline()`, which may change while waiting.
     """
     while not holds():
         left_s = deadline() - time.monotonic()

@@ -1,8 +1,8 @@
 """The state manager: versioned nodes, ephemerals, watches, counters and locks.
 
 `open_state` returns the kind that the configuration names; each kind implements `base.StateManager` and
-passes the same contract tests.  Importing this package loads no kind.  `heronpy.net.state` opens the kind
-that a launch file names, including the state at the scheduler's control endpoint.
+passes the same contract tests.  Importing this package does not import any kind. `heronpy.net.state` opens the kind
+that a launch file names, including the scheduler's control endpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXTRAS: Final = {"zookeeper": ("kazoo", "zookeeper")}
 
 
 def open_state(state_type: str, root: str, settings: StatemgrSettings | None = None) -> StateManager:
-    """Open the state manager of the given type at the given root."""
+    """Open the state manager of the given kind at the given root."""
     if state_type not in _KINDS:
         raise ConfigError(
             f"unknown state manager type {state_type!r}{did_you_mean(state_type, _KINDS)} in heron.statemgr.type;"

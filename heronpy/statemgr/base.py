@@ -1,12 +1,13 @@
 """The contract of all state managers.
 
 A node has a path ("topologies/word_count"), bytes and a version. Parents need not exist. The version of a new node is 1
-and grows by one with each write. An ephemeral node exists as long as the process that created it. After that, readers
-do not find it, and any process may create it again.
+and increases by one with each write. An ephemeral node exists for as long as the process that created it. Once this
+process has ended, readers do not find the node, and any process may create it again.
 
-Invariants: A reader sees the old or the new value of a node, never a mixture, even if the writer dies. Of two writers
-with the same version exactly one succeeds. A counter never returns a number twice. After a change, a watch fires at
-least once; several changes may share one call. Errors of the store raise a `StateError` that names the node or file.
+Invariants: A reader sees the old or the new value of a node, never a mixture, even if the writer dies. If two writers
+name the same version, exactly one succeeds. A counter never returns the same number twice. After a change, a watch
+fires at least once; several changes may lead to a single call. Errors of the store raise a `StateError` that names the
+node or file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class Watch(Protocol):
-    """A subscription to the changes of a node."""
+    """A subscription to changes to a node."""
 
     def cancel(self) -> None:
         """End the watch; a running call of the callback may still finish."""
@@ -38,18 +39,18 @@ class StateManager(Protocol):
         """Create a node with version 1. Raises NodeExistsError if the node exists."""
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Return data and version of a node; None if it does not exist."""
+        """Return the data and version of a node; None if the node does not exist."""
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
-        """Write a node and return its new version.
+        """Write a node; returns its new version.
 
-        Without `version` the write is unconditional and creates a missing node. Raises VersionMismatchError
-        if the node does not have `version` (0: must not exist), and NoNodeError if it is missing.
-        An ephemeral node stays ephemeral, with the same owner.
+        Without `version` the write is unconditional and creates a missing node. Raises VersionMismatchError if the node
+        has another version than `version` (0 means that the node must not exist), and NoNodeError if the node is
+        missing. An ephemeral node stays ephemeral, with the same owner.
         """
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Remove a node. Raises NoNodeError if it is missing, and VersionMismatchError as `set` does."""
+        """Remove a node. Raises NoNodeError if it is missing, and VersionMismatchError like `set`."""
 
     def children(self, path: str) -> list[str]:
         """Return the sorted names one level below the path that are or contain nodes; "" is the root."""
@@ -58,7 +59,7 @@ class StateManager(Protocol):
         """Whether the node exists."""
 
     def watch(self, path: str, callback: Callable[[str], None]) -> Watch:
-        """Call `callback(path)` after each creation, change and removal of the node.
+        """Call `callback(path)` each time the node has been created, changed or removed.
 
         The callback runs in another thread or inside the changing call, so it must be short and thread-safe; an asyncio
         program forwards the call with `call_soon_threadsafe`.
@@ -68,17 +69,17 @@ class StateManager(Protocol):
         """Increment a counter and return it: 1, 2, 3, ..."""
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
-        """Hold a lock, which ends with the process of its holder. Raises DeadlineError after the timeout.
+        """Hold a lock, which is released if the holder's process ends. Raises DeadlineError after the timeout.
 
-        Locks are not re-entrant and are not nodes: `get` and `children` do not see them.
+        Locks are not re-entrant and are not nodes: `get` and `children` do not return them.
         """
 
     def close(self) -> None:
-        """Remove this manager's ephemerals, stop its watches and refuse further use."""
+        """Remove this manager's ephemerals, stop its watches and refuse further calls."""
 
 
 def check_version(path: str, actual: int, expected: int | None) -> None:
-    """Raise if a node does not have the version that its writer expects; version 0 means a missing node."""
+    """Raise an error if a node does not have the version that its writer expects; version 0 means a missing node."""
     if expected is None or actual == expected:
         return
     if actual == 0:
@@ -87,7 +88,7 @@ def check_version(path: str, actual: int, expected: int | None) -> None:
 
 
 class Forked(Protocol):
-    """A state manager whose resources a fork copies."""
+    """A state manager whose resources are copied by a fork."""
 
     def close(self) -> None: ...
 
@@ -99,12 +100,12 @@ _open_managers: Final[weakref.WeakSet[Forked]] = weakref.WeakSet()
 
 
 def note_open(manager: Forked) -> None:
-    """Make each later child of this process call the manager's `close_in_child`."""
+    """Make every child that this process forks from now on call the manager's `close_in_child`."""
     _open_managers.add(manager)
 
 
 def close_at_exit(manager: Forked) -> Callable[[], None]:
-    """Close the manager at the end of the process; calling the returned function cancels that."""
+    """Close the manager when the process ends; the returned function cancels this."""
     reference = weakref.ref(manager)
 
     def close() -> None:

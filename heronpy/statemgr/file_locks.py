@@ -1,8 +1,8 @@
-"""Locks on files, which a process holds until it releases them or dies, and the record of the state's host.
+"""File locks, which a process holds until it releases them or dies, and the record of the host that uses a state.
 
-The root of a state in files records the host that uses it. If several hosts can reach the file system, another host is
-refused, because both could use the state at the same time. On any other file system the record is replaced, because the
-disk was moved or the container recreated.
+The root of a state in files records the host that uses it. If several hosts can reach the file system, other hosts are
+refused, because two hosts could use the state at the same time. On any other file system the record is replaced,
+because the disk has been moved or the container recreated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heronpy.common.host import Host, this_host
 
 
 def try_lock(file: Path) -> int:
-    """Try to take the lock; returns its descriptor, or -1 if the lock is taken.
+    """Try to take the lock; returns its descriptor, or -1 if another process holds it.
 
     If the disk is too full to create a file, the folder of the locks is locked instead. All other processes that try to
     take this lock do the same.
@@ -133,7 +133,7 @@ def file_system_of(folder: Path) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Decode a path of the mount table, in which some characters are octal escapes."""
+    """Decode a path from the mount table, which contains some characters as octal escapes."""
     for code in ("\\040", "\\011", "\\012", "\\134"):
         text = text.replace(code, chr(int(code[1:], 8)))
     return text

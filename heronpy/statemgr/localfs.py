@@ -1,10 +1,10 @@
-"""State in files below one directory: the default kind, for the processes of one machine.
+"""A state manager that keeps nodes in files below one directory: the default kind, for the processes of one machine.
 
-`topologies/word_count` is the file `<root>/topologies/word_count.node`: one header line with
-version, length, checksum and owner, then the data.  Deeper paths stay in that directory with "/" as
-"%2F". Invariants: A node file is only replaced as a whole, by rename after fsync, under one lock file, so a crash
-leaves the old or the new value. An ephemeral node names the owner file of its manager, on which that process holds a
-flock, so the node ends with the process, even if the process is killed. No path leads out of the directory.
+`topologies/word_count` is the file `<root>/topologies/word_count.node`: one header line with version, length, checksum
+and owner, and then the data. Files for deeper paths are in the same directory, with "%2F" instead of "/". Invariants: A
+node file is only replaced as a whole, by rename after fsync while holding a lock file, so a crash leaves the old or the
+new value. An ephemeral node names its manager's owner file, on which the manager's process holds a flock, so the node
+ends with the process, even if the process is killed. No path leads out of the directory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """Delay an interrupt until the end of the block, so that it leaves no files that only this process knows."""
+    """Delay an interrupt until the block has ended, so that it leaves no files that no other process can find."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
@@ -139,7 +139,7 @@ class LocalStateManager:
         return self._read(self._file(path)) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> FileWatch:
-        """Call `callback` in a thread after each change of the node."""
+        """Call `callback` in a thread after each change to the node."""
         from heronpy.statemgr.watcher import Watcher  # the module loads ctypes, and most commands never watch
 
         file = self._file(path)
@@ -207,7 +207,7 @@ class LocalStateManager:
             self._owner_descriptor = -1
 
     def close_in_child(self) -> None:
-        """Close the parent's descriptors after a fork, so that the death of the parent is noticed."""
+        """Close the parent's descriptors after a fork, so that other processes notice when the parent dies."""
         if self._closed:
             return
         self._closed = "this state manager was opened before a fork; open a new one"
@@ -283,7 +283,7 @@ class LocalStateManager:
             self._mutex.release()
 
     def _own(self) -> str:
-        """Return the name of this manager's owner file, which is locked from its creation on."""
+        """Return the name of this manager's owner file, which is locked as soon as it is created."""
         directory = self._root / ".owners"
         if self._owner_descriptor >= 0 and (directory / self._owner).exists():
             return self._owner
@@ -327,7 +327,7 @@ class LocalStateManager:
         return None
 
     def _forget(self, file: Path, dead: _Node) -> None:
-        """Remove a dead node if that is possible without waiting; readers ignore dead nodes anyway."""
+        """Remove a dead node if this is possible without waiting; readers ignore dead nodes in any case."""
         with contextlib.suppress(StateError, OSError):
             if self._mutex.locked():
                 return
@@ -363,7 +363,7 @@ class LocalStateManager:
         sync_path(file.parent)
 
     def _names(self, directory: Path, prefix: str) -> Iterator[str]:
-        """Yield the first path segments after the prefix, for the live nodes in a directory."""
+        """Yield the first path segment after the prefix, for each live node in a directory."""
         found: set[str] = set()
         for entry in self._list(directory):
             if entry.startswith(prefix) and entry.endswith(_NODE) and entry[0] != ".":
@@ -380,7 +380,7 @@ class LocalStateManager:
                 return []
 
     def _fingerprint(self, path: str) -> Hashable:
-        """Return a value that differs after each change of the node; None while the node does not exist."""
+        """Return a value that differs after each change to the node; None while the node does not exist."""
         return self._fingerprint_of(self._file(path))
 
     def _fingerprint_of(self, file: Path) -> Hashable:

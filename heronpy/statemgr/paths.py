@@ -51,17 +51,17 @@ def topology(name: str) -> str:
 
 
 def packing_plan(name: str) -> str:
-    """The container of each task (proto PackingPlan)."""
+    """The packing plan, which assigns tasks to containers (proto PackingPlan)."""
     return _path("packingplans", name)
 
 
 def physical_plan(name: str) -> str:
-    """The current place of each task (proto PhysicalPlan)."""
+    """The physical plan, with the current location of each task (proto PhysicalPlan)."""
     return _path("pplans", name)
 
 
 def update_intent(name: str) -> str:
-    """The intent of an update (proto UpdateIntent); exists only during the update."""
+    """The goal of an update (proto UpdateIntent); exists only during the update."""
     return _path("updates", name)
 
 
@@ -81,7 +81,7 @@ def placement(name: str) -> str:
 
 
 def execution_state(name: str) -> str:
-    """User, time and host of the submit (proto ExecutionState); its existence reserves the name."""
+    """Who submitted the topology, when and on which host (proto ExecutionState); its existence reserves the name."""
     return _path("executionstate", name)
 
 
@@ -91,7 +91,7 @@ def launch(name: str) -> str:
 
 
 def submission(name: str) -> str:
-    """Ephemeral: reserves the name for a submit until the scheduler runs."""
+    """Ephemeral: reserves the name while the topology is being submitted, until the scheduler is running."""
     return _path("submissions", name)
 
 
@@ -101,7 +101,7 @@ def ephemerals(name: str) -> str:
 
 
 def operation(name: str) -> str:
-    """Ephemeral: one word that describes the command with the topology's `operations` lock."""
+    """Ephemeral: one word that describes the command that holds the topology's `operations` lock."""
     return _path("operations", name)
 
 
@@ -111,7 +111,7 @@ def epochs(name: str) -> str:
 
 
 def epoch(name: str, what: str) -> str:
-    """The counter of incarnations of a part of the topology, such as "tmaster" or "container-3"."""
+    """The incarnation counter for a part of the topology, such as "tmaster" or "container-3"."""
     return _path("epochs", name, what)
 
 
@@ -126,22 +126,22 @@ def totals(name: str) -> str:
 
 
 def events(name: str) -> str:
-    """The events of the topology, for a new topology master (proto EventLedger)."""
+    """The topology's events, kept for a new topology master (proto EventLedger)."""
     return _path("events", name)
 
 
 def minutes(name: str) -> str:
-    """The metrics of the last minutes, for a new topology master (proto MinutesLedger)."""
+    """The metrics of the last minutes, kept for a new topology master (proto MinutesLedger)."""
     return _path("minutes", name)
 
 
 def counts(name: str) -> str:
-    """The totals of all metrics, for a new topology master (proto MetricsLedger)."""
+    """The totals of all metrics, kept for a new topology master (proto MetricsLedger)."""
     return _path("counts", name)
 
 
 def last_answers(name: str) -> str:
-    """The last answers of the topology master at the end of the topology (proto LastAnswers)."""
+    """The topology master's last answers, written when the topology ends (proto LastAnswers)."""
     return _path("lastanswers", name)
 
 
@@ -166,7 +166,7 @@ def pool(name: str) -> str:
 
 
 def pool_map(name: str) -> str:
-    """The slot of each shard of the pool; only the pool's scheduler writes it (MessagePack)."""
+    """The assignment of the pool's shards to slots; only the pool's scheduler writes it (MessagePack)."""
     return _path(POOLS, name, "map")
 
 
@@ -176,13 +176,13 @@ def pool_specs(name: str, bucket: int) -> str:
 
 
 def pool_slot(name: str, slot: int) -> str:
-    """The answer of a slot; only the slot writes it (MessagePack)."""
+    """A slot's answer; only the slot writes it (MessagePack)."""
     return _path(POOLS, name, "slots", str(slot))
 
 
 JOBS = "jobs"
 JOB_NEWS = "jobnews"
-"""The names of the jobs that were changed last (JSON, `heronpy.jobs.store`)."""
+"""The names of the most recently changed jobs (JSON, `heronpy.jobs.store`)."""
 RUNNING_JOBS = "running"
 DEFINITIONS = "definitions"
 
@@ -193,12 +193,12 @@ def job(name: str) -> str:
 
 
 def job_manager(part: str) -> str:
-    """The process that acts as the syncer or the scaler of the cluster (ephemeral, JSON, `heronpy.jobs.manager`)."""
+    """Ephemeral: the process that acts as the cluster's syncer or scaler (JSON, `heronpy.jobs.manager`)."""
     return f"job{part}"
 
 
 def scaled_job(name: str) -> str:
-    """The records of the scaler about the job; only the scaler writes them (JSON)."""
+    """The scaler's records about the job; only the scaler writes them (JSON)."""
     return _path("scaled", name)
 
 
@@ -208,7 +208,7 @@ def running_job(name: str) -> str:
 
 
 def job_log(name: str) -> str:
-    """The latest changes of the job, and the decisions about it (JSON, `heronpy.jobs.store`)."""
+    """The latest changes to the job, and the decisions about it (JSON, `heronpy.jobs.store`)."""
     return _path("joblog", name)
 
 

@@ -1,8 +1,8 @@
-"""Watches files for the local state manager: with inotify if the system has it, else by polling.
+"""Watches files for the local state manager, with inotify if the system has it, otherwise by polling.
 
-One thread per manager compares a fingerprint of each watched node with the last fingerprint and calls
-back on a difference; inotify only triggers the checks. Invariant: A change is noticed within the polling interval even
-if inotify is exhausted, misses the change or does not exist.
+One thread per manager compares the fingerprint of each watched node with the last one, and calls the callback if they
+differ; inotify only triggers the checks. Invariant: A change is noticed within the polling interval even if inotify is
+exhausted, misses the change or does not exist.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EVENT: Final = struct.Struct("iIII")
 
 
 class _Inotify:
-    """Wraps the three system calls of inotify, for directories only."""
+    """Wraps inotify's three system calls, for directories only."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -82,7 +82,7 @@ class FileWatch(Struct, eq=False):
 
 
 class Watcher:
-    """The thread and its watches."""
+    """The thread that watches files, and its watches."""
 
     def __init__(self, fingerprint: Callable[[str], Hashable], owners: Path) -> None:
         self._fingerprint = fingerprint

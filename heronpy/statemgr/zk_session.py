@@ -1,18 +1,17 @@
-"""One session with ZooKeeper: connection, waits, retries, readable errors, watches, and owners of ephemerals.
+"""One session with ZooKeeper: connection, waits, retries, readable errors, watches, and the owners of ephemerals.
 
-Invariants: No call waits longer than its timeout, and a call from an event loop's thread waits only briefly, so an
-outage never blocks a loop. A write whose answer was lost is repeated only if it is known to have failed. A lost
-connection does not end the session: the ephemerals and watches of a session stay until ZooKeeper reports that the
-session is over.
+Invariants: No call exceeds its timeout, and a call from an event loop's thread waits only briefly, so an outage never
+blocks a loop. A write whose answer was lost is repeated only if it is known to have failed. A lost connection does not
+end the session: its ephemerals and watches are kept until ZooKeeper reports that the session has expired.
 
-Watches continue after each change, after an outage and in a new session. ZooKeeper's watches fire once and end with the
-connection, so each event and each new connection triggers another read, and a changed value triggers a call.
-Invariants: Only `add` waits for ZooKeeper, and only briefly. Callbacks run one after another in kazoo's callback
-thread. Changes that arrive faster than the callback runs share a call.
+Watches remain active after each change, after an outage and in a new session. ZooKeeper's own watches fire once and end
+with the connection, so each event and each new connection triggers another read, and a changed value triggers a
+callback. Invariants: Only `add` waits for ZooKeeper, and only briefly. Callbacks run one after another in kazoo's
+callback thread. Changes that arrive faster than the callback runs are combined in one call.
 
 The owner of an ephemeral is a process, identified by machine, pid and start time. ZooKeeper notices a killed process
 when its session ends, seconds later; a process on the same machine notices it immediately. Invariant: a process counts
-as dead only if the kernel of this machine says so, so processes of other machines never count as dead.
+as dead only if this machine's kernel reports it, so processes on other machines never count as dead.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Session:
-    """A connection that is kept open until `close`."""
+    """A session that stays open until `close`."""
 
     def __init__(self, root: str, settings: StatemgrSettings) -> None:
         hosts, self.base = znode.parse_root(root)
@@ -107,7 +106,7 @@ class Session:
         self._refusal = ""
         self._suspended = self._lost = False
         self.on_connected: list[Callable[[bool], None]] = []
-        """Called on each connection, with whether the session is new. The calling thread must not wait."""
+        """Called for each new connection with whether the session is new. The calling thread must not wait."""
         self.client = KazooClient(
             hosts=hosts,
             timeout=settings.session_timeout_s,
@@ -125,17 +124,17 @@ class Session:
 
     @property
     def number(self) -> int:
-        """The id of the session, as in a znode's ephemeralOwner; 0 without a session."""
+        """The id of the session, as in a znode's ephemeralOwner; 0 if there is no session."""
         found = self.client.client_id
         return int(found[0]) if found else 0
 
     def call(
         self, start: Start, where: str, *, size: int = 0, done: Callable[[Callable[[Start], Any]], Any] | None = None
     ) -> Any:
-        """Perform one operation at a znode and return its result.
+        """Perform one operation on a znode; returns its result.
 
-        An interrupted operation is repeated. A write needs `done`, which is called before the repetition with a
-        function that performs operations, and returns the result if the write has succeeded.
+        An interrupted operation is repeated. A write needs `done`, which is called before the operation is repeated: it
+        receives a function that performs operations, and returns the result if the write has already succeeded.
         """
         self.check_open()
         patience_s = self.patience()
@@ -178,19 +177,19 @@ class Session:
             raise StateError(f"ZooKeeper at {self.hosts} cannot serve {where}: {reason}") from error
 
     def patience(self) -> float:
-        """Maximum duration in seconds of a call from this thread."""
+        """How long a call from this thread may take, in seconds."""
         asyncio = sys.modules.get("asyncio")
         if asyncio is None or asyncio._get_running_loop() is None:
             return PATIENCE_S
         return PATIENCE_OF_LOOP_S if self._connected.is_set() else PATIENCE_OF_LOOP_AWAY_S
 
     def check_open(self) -> None:
-        """Raise if the session can no longer be used."""
+        """Raise an error if the session can no longer be used."""
         if self._refusal:
             raise StateError(self._refusal)
 
     def close(self, in_callback: bool = False) -> None:
-        """End the session, with its ephemerals and watches."""
+        """End the session, which removes its ephemerals and watches."""
         if self._refusal:
             return
         self._refusal = "this state manager is closed"
@@ -219,7 +218,7 @@ class Session:
             self.client.close()
 
     def _on_state(self, state: str) -> None:
-        """Handle a change of the connection; kazoo calls this from its own thread."""
+        """Handle a change of the connection state; kazoo calls this from its own thread."""
         if self._refusal:
             return
         if state == KazooState.SUSPENDED:
@@ -237,20 +236,20 @@ class Session:
             fresh, self._lost = self._lost, False
             if self._suspended:
                 which = "a new" if fresh else "the same"
-                log.info("connected to ZooKeeper at %s again, in %s session", self.hosts, which)
+                log.info("reconnected to ZooKeeper at %s, in %s session", self.hosts, which)
             for listener in list(self.on_connected):
                 listener(fresh)
 
     def _away(self, patience_s: float, where: str = "", size: int = 0) -> StateAwayError:
         what = f"{where} was not served" if where else "no session"
-        hint = "check that it is running, and that heron.statemgr.root is right"
+        hint = "check that it is running, and that heron.statemgr.root is correct"
         if size > _LARGE_BYTES:
             hint += f"; if it runs, its jute.maxbuffer is too small for the {size} bytes of this node: raise it"
         return StateAwayError(f"ZooKeeper at {self.hosts} does not answer ({what} within {patience_s:g} s): {hint}")
 
 
 def read_login(file: str) -> str:
-    """Read the line `user:password` of a file that only its owner may read."""
+    """Read the line `user:password` from a file that only its owner may read."""
     path = os.path.expanduser(file)
     if not os.path.isabs(path):
         raise ConfigError(f"{file} (heron.statemgr.auth_file) must be an absolute path or begin with ~")
@@ -283,7 +282,7 @@ class NodeWatch:
     owner: Watches
     seen: object = _NEVER
     overdue: bool = False
-    """Whether the first read was so late that earlier changes are reported, too."""
+    """Whether the first read was so late that earlier changes must also be reported."""
     queued: bool = False
     active: bool = True
     armed: threading.Event = field(default_factory=threading.Event)
@@ -317,7 +316,7 @@ class Watches:
         session.on_connected.append(self._on_connected)
 
     def add(self, path: str, znode: str, callback: Callable[[str], None]) -> NodeWatch:
-        """Watch a znode; all changes after the return are reported, including those during an outage."""
+        """Watch a znode; all changes after this call returns are reported, including changes during an outage."""
         with self._mutex:
             place = self._places.get(znode)
             if place is None:
@@ -350,7 +349,7 @@ class Watches:
         return self._delivering == threading.get_ident()
 
     def look(self, place: _Place) -> None:
-        """Request the current state of a znode and a notification of its next change."""
+        """Request the current state of a znode, and a notification when it next changes."""
         result = self._session.client.exists_async(place.znode, watch=place.on_event)
         result.rawlink(partial(self._looked, place))
 
@@ -400,7 +399,7 @@ def own_token() -> str:
 
 
 def is_dead(token: str) -> bool:
-    """Whether the process of this token ran on this machine and has ended."""
+    """Whether the process with this token ran on this machine and has ended."""
     machine, _, process = token.partition(":")
     if machine != _machine():
         return False
@@ -415,15 +414,15 @@ def is_dead(token: str) -> bool:
 
 
 def describe(token: str) -> str:
-    """Describe the process of this token, for messages."""
+    """Describe the process with this token, for messages."""
     machine, _, process = token.partition(":")
-    where = "" if machine == _machine() else " of another machine"
+    where = "" if machine == _machine() else " on another machine"
     return f"process {process.partition(':')[0]}{where}"
 
 
 @cache
 def _machine() -> str:
-    """Return the id of this boot of the machine and, in a container, of the pid namespace."""
+    """Return the id of the machine's current boot and, in a container, of the pid namespace."""
     boot, numbers = this_host().boot, pid_namespace()
     # Without these ids, return a unique name, so that no process counts as dead.
     known = f"{boot} {numbers}" if boot and numbers else os.urandom(16).hex()

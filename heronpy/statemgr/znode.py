@@ -1,11 +1,10 @@
-"""The layout of state in ZooKeeper: names of znodes and the bytes of their values. Pure.
+"""The layout of state in ZooKeeper: names of znodes and the format of their values. Pure.
 
 Node "epochs/word_count/tmaster" is the znode `<chroot>/epochs/word_count%2Ftmaster`. There are two levels, because
-any node may have nodes below it, but a ZooKeeper ephemeral cannot have children. A value is one header line (a
-unique number of the write, the kind, the owner of an ephemeral) and the data, or the list of pieces of large data.
-Invariants: every znode of heronpy has a header, so foreign znodes are detected; reserved names begin with "%" and a
-lower-case letter, which no encoded name does.
-
+any node may have nodes below it, but a ZooKeeper ephemeral cannot have children. A value is one header line (the unique
+number of the write, the kind, the owner of an ephemeral), followed by the data, or by the list of pieces if the data is
+large. Invariants: every znode of heronpy has a header, so foreign znodes are detected; reserved names begin with "%"
+and a lower-case letter, unlike any encoded name.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from heronpy.statemgr.base import MAX_BYTES
 from heronpy.statemgr.paths import check_path
 
 PIECE_BYTES: Final = 512 * 1024
-"""Maximum data in one znode: half of a server's default limit (jute.maxbuffer)."""
+"""Maximum bytes of data in one znode: half of a server's default limit (jute.maxbuffer)."""
 
 DEFAULT_CHROOT: Final = "/heron"
 _HEADER: Final = re.compile(rb"heronzk1 ([0-9a-f]{32}) (whole|pieces) (-|[0-9a-f]+:\d+:\d+)\n")
@@ -69,7 +68,7 @@ class Value:
 
 
 def parse(znode: str, content: bytes) -> Value:
-    """Decode the value in a znode."""
+    """Decode the value of a znode."""
     match = _HEADER.match(content[:_HEADER_MAX])
     if match:
         write, body, owner = match[1].decode(), content[match.end() :], match[3].decode()
@@ -79,7 +78,7 @@ def parse(znode: str, content: bytes) -> Value:
         if found:
             pieces = Pieces(found[1].decode(), int(found[2]), int(found[3]), int(found[4], 16))
             return Value(write, b"", owner, pieces)
-    raise DamagedStateError(f"ZooKeeper node {znode} does not contain state of heron; remove the node")
+    raise DamagedStateError(f"ZooKeeper node {znode} does not contain heron state; remove the node")
 
 
 def split(data: bytes) -> list[bytes]:
@@ -92,13 +91,13 @@ def describe_pieces(folder: str, data: bytes) -> Pieces:
 
 
 def check_size(path: str, data: bytes, ephemeral: bool = False) -> None:
-    """Raise if a value is too large to be stored."""
+    """Raise an error if a value is too large to store."""
     if len(data) > MAX_BYTES:
         raise StateError(f"value of state node {path!r} exceeds {MAX_BYTES} bytes")
     if ephemeral and len(data) > PIECE_BYTES:
         raise StateError(
-            f"value of ephemeral state node {path!r} has {len(data)} bytes; ZooKeeper accepts at most {PIECE_BYTES}:"
-            " keep large data in a node that is not ephemeral"
+            f"value of ephemeral state node {path!r} has {len(data)} bytes, but ZooKeeper accepts at most"
+            f" {PIECE_BYTES}; keep large data in a node that is not ephemeral"
         )
 
 
@@ -124,7 +123,7 @@ def parent(znode: str) -> str:
 
 
 def folder_and_prefix(path: str) -> tuple[str, str]:
-    """Return the location of the nodes below a path: a znode, and the prefix of their names in it."""
+    """Return where the nodes below a path are: a znode, and the prefix of their names in this znode."""
     first, *rest = check_path(path)
     return f"/{_encode(first)}", _encode("/".join(rest)) + "%2F" if rest else ""
 

@@ -1,13 +1,14 @@
-"""State in ZooKeeper: for the processes of several machines.
+"""A state manager that keeps nodes in ZooKeeper, for processes on several machines.
 
-Invariants: A value of several pieces becomes visible in one transaction that names its new pieces. Pieces are removed
-only once no value can name them, so a reader sees the complete old or new value. Every write has a unique number, so a
-write whose answer was lost is recognised, and is neither repeated nor mistaken for another write.
+Invariants: A value that consists of several pieces becomes visible in one transaction that names the new pieces. Pieces
+are removed only once no value can name them, so a reader sees either the complete old value or the complete new value.
+Every write has a unique number, so a write whose answer was lost is recognised, and is neither repeated nor mistaken
+for another write.
 
-Ephemerals belong to the session, which outlives a lost connection. Three rules bind ephemerals to the lifetime of the
+Ephemerals belong to the session, which outlives a lost connection. Three rules tie ephemerals to the lifetime of the
 process instead. A process that closes its manager ends its session. The ephemeral of a killed process counts as gone
 immediately on the same machine, and after the session expires on other machines. A process whose session has expired
-restores its ephemerals, unless another process now owns them. A lock is not restored: its holder gets a warning.
+restores its ephemerals, unless another process now owns them. A lock is not restored; its holder gets a warning.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _OvertakenError(Exception):
 
 
 class ZooKeeperStateManager:
-    """A state manager over the ZooKeeper at `host:port,host:port/chroot`."""
+    """A state manager that uses the ZooKeeper servers and root path `host:port,host:port/chroot`."""
 
     def __init__(self, root: str, settings: StatemgrSettings | None = None) -> None:
         self._mutex = threading.Lock()
@@ -144,7 +145,7 @@ class ZooKeeperStateManager:
         return self._read(self._znode(path)) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> NodeWatch:
-        """Call `callback` in a thread after each change of the node."""
+        """Call `callback` in a thread after each change to the node."""
         return self._watches.add(path, self._znode(path), callback)
 
     def counter(self, path: str) -> int:
@@ -173,7 +174,7 @@ class ZooKeeperStateManager:
             self._release(path, at, mine)
 
     def close(self) -> None:
-        """Remove this manager's ephemerals, by ending the session, and stop its watches."""
+        """End the session, which removes this manager's ephemerals, and stop its watches."""
         self._stay_open()
         self._watches.close()
         self.session.close(in_callback=self._watches.is_callback())
@@ -192,7 +193,7 @@ class ZooKeeperStateManager:
         return self._base + znode.pieces_of(path)
 
     def _read(self, at: str) -> tuple[Value, Any] | None:
-        """Read content and status of a znode; removes the ephemeral of a dead process."""
+        """Read a znode's content and status; if it is the ephemeral of a dead process, remove it."""
         while True:
             try:
                 content, status = self._content(at)
@@ -232,7 +233,7 @@ class ZooKeeperStateManager:
     # ---- writing ----------------------------------------------------------------------------
 
     def _put(self, path: str, at: str, data: bytes, found: tuple[Value, Any] | None, ephemeral: bool = False) -> int:
-        """Replace or create a znode, and return the new version."""
+        """Replace or create a znode; returns the new version."""
         holder = found[0].owner if found else (zk_session.own_token() if ephemeral else _NOBODY)
         write = secrets.token_hex(16)
         version = found[1].version if found else None
@@ -251,7 +252,7 @@ class ZooKeeperStateManager:
         return 1 if version is None else version + 2
 
     def _commit(self, at: str, value: Value, version: int | None, ephemeral: bool = False, folder: str = "") -> None:
-        """Write one znode if it still has the version (None: must not exist) and its pieces exist."""
+        """Write one znode if it still has the version (None means that it must not exist) and its pieces exist."""
         content = value.to_bytes()
 
         def start(client: KazooClient) -> Any:
@@ -287,7 +288,7 @@ class ZooKeeperStateManager:
             raise _OvertakenError from None
 
     def _store(self, path: str, write: str, data: bytes) -> znode.Pieces:
-        """Write the pieces of a large value, which stay invisible until a value names them."""
+        """Write the pieces of a large value, which are invisible until a value names them."""
         folder = f"{self._pieces(path)}/{write}"
         for number, piece in enumerate((b"", *znode.split(data))):
             at = f"{folder}/{number - 1}" if number else folder
@@ -399,7 +400,7 @@ class ZooKeeperStateManager:
                 with self._mutex:
                     self._mine.pop(path, None)
                 who = zk_session.describe(found[0].owner) if found[0].owner != _NOBODY else "another"
-                log.error("state node %r, lost with the session, belongs to %s now", path, who)
+                log.error("state node %r, lost with the session, now belongs to %s", path, who)
                 return
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, data, None, ephemeral=True)

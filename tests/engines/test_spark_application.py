@@ -121,7 +121,7 @@ def test_what_a_container_waits_for_is_told() -> None:
     few = "application app-1 has 1 of 3 executors, each with 2 cores and 1 GB: "
     told = Told(True, "app-1", 1)
     assert waits_for(told, 3, "2 cores and 1 GB", True) == f"{few}the other executors are starting"
-    assert waits_for(told, 3, "2 cores and 1 GB", False) == f"{few}no worker of the cluster has these resources free"
+    assert waits_for(told, 3, "2 cores and 1 GB", False) == f"{few}no worker in the cluster has these resources free"
 
 
 def test_a_new_cluster_takes_the_master_of_this_host(tmp_path: Path) -> None:

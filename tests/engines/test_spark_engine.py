@@ -130,7 +130,7 @@ def test_executors_that_may_still_be_starting_are_no_want_of_room(it: Drivers, m
     assert it.engine.explain("1.1").words == young.words
     monkeypatch.setattr(engines, "LAUNCH_S", 0.0)
     old = it.seen()["1.1"]
-    assert old.phase is EnginePhase.QUEUED and old.words.endswith(": no worker of the cluster has these resources free")
+    assert old.phase is EnginePhase.QUEUED and old.words.endswith(": no worker in the cluster has these resources free")
 
 
 def test_what_was_not_handed_over_is_cancelled_here(it: Drivers) -> None:

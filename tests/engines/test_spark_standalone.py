@@ -237,7 +237,7 @@ def test_a_container_that_hears_nothing_is_killed_after_the_grace(
 def test_what_waits_says_why_and_is_cancelled(world: World, spark: StandaloneSpark) -> None:
     engine = world.engine(spark, cores=3)
     ids = engine.submit([ask(number) for number in range(3)])
-    words = "has 2 of 3 executors, each with 3 cores and 512MB: no worker of the cluster has these resources free"
+    words = "has 2 of 3 executors, each with 3 cores and 512MB: no worker in the cluster has these resources free"
     seen = when(
         engine,
         lambda seen: (

@@ -109,7 +109,7 @@ def test_a_damaged_endpoint_file_is_named_with_what_helps(content: str) -> None:
         " and run 'heron cluster access hpc' on host login and 'heron cluster access hpc --install' here"
     )
     (folder_of("hpc") / ".origin").unlink()
-    with pytest.raises(ConfigError, match="the scheduler of the topology writes it again when it starts"):
+    with pytest.raises(ConfigError, match="the topology's scheduler writes a new one when it starts"):
         access.known_endpoint("hpc", "wc")
 
 

@@ -145,7 +145,7 @@ def test_a_ledger_that_another_has_written_fences(state: StateManager) -> None:
 
 def test_a_damaged_ledger_is_named(state: StateManager) -> None:
     state.create(paths.placement("wc"), b"\xff\xff")
-    with pytest.raises(StateError, match=r"ledger of the containers .* is damaged"):
+    with pytest.raises(StateError, match=r"container ledger .* is damaged"):
         store(state).take()
 
 

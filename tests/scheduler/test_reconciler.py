@@ -149,7 +149,7 @@ async def test_a_container_gets_another_size_and_its_old_one_ends_when_it_stands
         await scheduler.all_run()
         larger = control_pb2.RestartContainer(container=2, standing_by=True, plan_version=1, wait_s=20.0, by="ann")
         reply = await scheduler.ask(larger, 25.0)
-        assert reply.text == "container 2 has the size of packing plan 1"
+        assert reply.text == "container 2 now has the size that packing plan 1 specifies"
         found = await scheduler.records()
         assert (found["executor-2"].submission, found["executor-2"].phase) == (2, "RUNNING")
         assert found["executor-1"].submission == 1
@@ -171,7 +171,7 @@ async def test_drain_moves_the_containers_of_a_host_elsewhere(world: World) -> N
         assert {one.host for one in found.values()} == {"n2"}
         again = await scheduler.ask(control_pb2.DrainHost(host="n1"), 5.0)
         assert "the host had no containers" in again.text
-        with pytest.raises(RpcError, match="the host to drain is missing"):
+        with pytest.raises(RpcError, match="name the host to drain, as heron status shows it"):
             await scheduler.ask(control_pb2.DrainHost(), 5.0)
 
 

@@ -65,7 +65,7 @@ async def test_the_endpoint_refuses_who_does_not_belong_there(world: World) -> N
             endpoint_pb2.ReadPackage(),
             endpoint_pb2.StateCall(open=endpoint_pb2.StateOpen()),
         ):
-            with pytest.raises(InvalidRpcError, match="has no session credential of this topology; say hello first"):
+            with pytest.raises(InvalidRpcError, match="has no session credential of this topology; send a hello first"):
                 await call(body)
         assert endpoint.unknown == unknown + 4
         for body in (control_pb2.KillTopology(), control_pb2.GetContainers(), control_pb2.Ok()):
@@ -127,7 +127,7 @@ async def test_only_the_submission_that_acts_has_rights_at_the_state(world: Worl
         await scheduler.when(lambda found: found["executor-1"].phase == "STANDBY", "a successor")
         new = world.of(1)
         await eventually(lambda: new.welcome, what="its welcome")
-        with pytest.raises(RetryableRpcError, match="was not activated yet"):
+        with pytest.raises(RetryableRpcError, match="has not been activated yet"):
             await new.client.call(opening(new.credential))
         await scheduler.ask(control_pb2.RestartContainer(container=1, force=True), 20.0)
         await new.client.call(opening(new.credential))

@@ -188,7 +188,7 @@ def test_an_expired_session_is_replaced_and_gets_its_ephemerals_back(
     assert heard.wait(DEADLINE_S), "the watch did not survive the session"
     found = wait_for(lambda: second.get("tmasters/a"), DEADLINE_S)
     if found == (b"theirs", 1):  # whoever is first has it, and the other knows
-        wait_for(lambda: "'tmasters/a', lost with the session, belongs to" in caplog.text, DEADLINE_S)
+        wait_for(lambda: "'tmasters/a', lost with the session, now belongs to" in caplog.text, DEADLINE_S)
         first.close()
         assert second.get("tmasters/a") == (b"theirs", 1)
     else:

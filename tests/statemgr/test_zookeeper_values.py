@@ -202,7 +202,7 @@ def test_a_foreign_znode_is_an_error_that_names_it(make: Make, raw: KazooClient,
     base = znode.parse_root(zookeeper_root)[1]
     raw.create(f"{base}/topologies/a", b"who knows", makepath=True)
     for use in (state.get, state.exists, state.delete, state.counter):
-        with pytest.raises(StateError, match=f"{base}/topologies/a does not contain state of heron"):
+        with pytest.raises(StateError, match=f"{base}/topologies/a does not contain heron state"):
             use("topologies/a")
 
 

@@ -1,1 +1,1 @@
-"""Kubernetes as an engine: a bare pod per submission with its join token in a secret; the kubelet confirms its end."""
+"""Kubernetes as an engine: each submission is a bare pod with its join token in a secret."""

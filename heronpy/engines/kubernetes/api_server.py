@@ -1,4 +1,4 @@
-"""The requests of the engine to the API server, the Role that they need, and the meaning of refusals. Pure."""
+"""The engine's requests to the API server, the Role that they need, and the meaning of refusals. Pure."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class ExistsError(EngineAwayError):
 
 
 class ExpiredError(EngineAwayError):
-    """The version of a list, or a position in the list, has expired: read the list again."""
+    """The version of a list, or a position in the list, has expired; the list must be read again."""
 
 
 def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError | EngineAwayError:
-    """The error for a refused request; `verb` and `what` describe it, such as create and pods in namespace x."""
+    """The error for a refused request, described by `verb` (create) and `what` (pods in namespace x)."""
     said, why, kind = words(body), "", ""
     try:
         found = json.loads(body)
@@ -66,7 +66,7 @@ def refusal(verb: str, what: str, status: int, body: bytes) -> EngineFatalError 
 
 
 def words(body: bytes) -> str:
-    """The server's own error message."""
+    """The error message in the server's answer; empty if there is none."""
     try:
         found = text(of(json.loads(body)), "message")
     except ValueError:

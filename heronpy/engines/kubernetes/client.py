@@ -1,7 +1,7 @@
-"""The client of the API server, with the credentials of `kubectl`, deadlines, and the errors of the contract.
+"""A client of the API server with kubectl's credentials, deadlines, and the errors that the engine contract defines.
 
-Credentials and TLS are those of the PyPI package `kubernetes` (extra `kubernetes`), imported by the first call: a
-kubeconfig with its contexts, certificates, tokens and login commands, or in a pod its service account. Requests and
+The PyPI package `kubernetes` (extra `kubernetes`), imported by the first call, handles credentials and TLS. It reads a
+kubeconfig with its contexts, certificates, tokens and login commands, or inside a pod the service account. Requests and
 answers are plain JSON.
 """
 
@@ -32,7 +32,7 @@ APPLIED = "application/apply-patch+yaml"
 
 
 class Api:
-    """One context of a kubeconfig, or a pod's service account; safe to use from any thread."""
+    """Calls the API server as a context of a kubeconfig or as a pod's service account; safe to use from any thread."""
 
     def __init__(self, context: str = "", namespace: str = "", deadline_s: float = DEADLINE_S) -> None:
         self._context = context
@@ -68,7 +68,7 @@ class Api:
             try:
                 pool = client.ApiClient(configuration).rest_client.pool_manager
             except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
-                raise EngineFatalError(f"the certificates of the kubeconfig cannot be used: {_line(error)}") from None
+                raise EngineFatalError(f"the certificates in the kubeconfig cannot be used: {_line(error)}") from None
             self._opened = configuration, pool, self._given or found or "default"
             return self._opened
 
@@ -100,7 +100,7 @@ class Api:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the pods: the given one, else that of the context or the pod, else `default`."""
+        """The namespace of the pods: the given one, else the one of the context or the pod, else `default`."""
         return self._open()[2]
 
     @property
@@ -128,7 +128,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> dict[str, Any]:
-        """The answer as JSON. EngineAwayError without an answer in time, and for temporary refusals."""
+        """The API server's answer as JSON. Raises EngineAwayError if it does not answer or temporarily refuses."""
         text = self.text(method, path, query, body, kind)
         try:
             found = json.loads(text)
@@ -146,7 +146,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         kind: str = JSON,
     ) -> bytes:
-        """The answer as bytes."""
+        """The API server's answer as bytes; raises the same errors as `call`."""
         with self._asked(method, path, query, body, kind, self._deadline_s) as answer:
             try:
                 found: bytes = answer.read(ANSWER_MAX + 1, decode_content=True)
@@ -161,7 +161,7 @@ class Api:
         return found
 
     def lines(self, path: str, query: Mapping[str, str | int], idle_s: float, opened: list[Any]) -> Iterator[bytes]:
-        """The lines of an answer as they arrive; `opened` receives the answer, for `shut` in another thread."""
+        """The lines of an answer as they arrive; `opened` receives the answer, so that another thread can `shut` it."""
         with self._asked("GET", path, query, None, JSON, idle_s) as answer:
             if answer.status >= 300:
                 raise refusal("watch", _object(path), answer.status, answer.read(LINE_MAX))
@@ -222,7 +222,7 @@ _VERBS = {"GET": "read", "POST": "create", "DELETE": "delete", "PATCH": "patch"}
 
 
 def shut(opened: list[Any]) -> None:
-    """End an answer that another thread reads with `lines`."""
+    """End an answer that another thread is reading with `lines`."""
     for answer in opened:
         try:
             answer.shutdown()
@@ -231,7 +231,6 @@ def shut(opened: list[Any]) -> None:
 
 
 def _object(path: str) -> str:
-    """The path as `pods x in namespace y`, for errors."""
     before, _, after = path.partition("/namespaces/")
     namespace, _, rest = after.partition("/")
     if not rest:

@@ -1,4 +1,4 @@
-"""Kubernetes behind the contract of engines."""
+"""Kubernetes as an implementation of the engine contract."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ RELEASE_MIN = (1, 20)
 
 
 class KubernetesEngine:
-    """The pods of one topology in one namespace. `command` is the command of each container.
+    """The pods of one topology in one namespace. Each container runs `command`.
 
-    The folder HERON_JOIN_TOKEN_FOLDER in the container has the join token. A list that shows an ended pod records its
-    end; the next list removes the pod.
+    The folder HERON_JOIN_TOKEN_FOLDER in the container contains the join token. The first list that contains an ended
+    pod records how the pod ended, and the next list removes the pod.
     """
 
     traits = Traits(keeps_apart=True, keeps_files=False)
@@ -112,7 +112,7 @@ class KubernetesEngine:
         return done
 
     def _create(self, request: Request, must_avoid: bool) -> Mapping[str, Any]:
-        """Create the pod before its secret, which the pod owns; the kubelet waits for the secret."""
+        """Create the pod, and then its secret, because the pod owns the secret; the kubelet waits for the secret."""
         name = pod_name(request.topology_id, request.container, request.submission)
         try:
             made: Mapping[str, Any] = self._api.call(
@@ -162,7 +162,7 @@ class KubernetesEngine:
                 self._known.on_unplaced(name, time.monotonic())
 
     def _keep_budget(self, again: bool = True) -> None:
-        """Maintain a disruption budget of one container, so that evictions happen one by one.
+        """Maintain a disruption budget that lets the cluster evict only one container at a time.
 
         The budget counts a container that is being replaced. It does not count a container that has been away for
         `FEWER_S`, because that container was removed from the topology. Pods also run without a budget.
@@ -192,7 +192,7 @@ class KubernetesEngine:
 
     # ---- lists ------------------------------------------------------------------------------------
     def _pods(self, selected: str) -> tuple[list[Mapping[str, Any]], str]:
-        """All pages of one list, and its version. Reads the list again if its version expires between pages."""
+        """All pages of the list of pods, and the list's version. Starts again if the version expires between pages."""
         for left in reversed(range(LIST_TRIES)):
             try:
                 found: list[Mapping[str, Any]] = []
@@ -212,7 +212,7 @@ class KubernetesEngine:
         raise AssertionError("unreachable")
 
     def list(self) -> Sequence[Seen]:
-        """The existing pods, and the ends of pods that are gone. Removes ended pods that an earlier list has shown."""
+        """The existing pods, and how vanished pods ended. Removes ended pods that an earlier list contained."""
         pods, version = self._pods(selector(self._topology_id))
         now = time.monotonic()
         with self._lock:
@@ -223,7 +223,7 @@ class KubernetesEngine:
         return found.seen
 
     def _tidy(self, ended: Sequence[str], alive: Mapping[str, str], now: float) -> None:
-        """Remove ended pods and create missing secrets. A failure is tried again with the next list."""
+        """Remove ended pods and create missing secrets. If this fails, the next list tries again."""
         with suppress(EngineError):
             for name in ended:
                 self._delete(name)
@@ -243,7 +243,7 @@ class KubernetesEngine:
 
     @contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Calls `changed` as soon as the API server reports a change."""
+        """While the context is open, call `changed` as soon as the API server reports a change."""
         following = Following(
             self._api, self._path, selector(self._topology_id), lambda: self._listed, self._on_event, changed,
             self._poll_s,
@@ -258,14 +258,14 @@ class KubernetesEngine:
         return {nodes_.name_of(node) for node in self._nodes()} & {*hosts}
 
     def explain(self, engine_id: str) -> Explained:
-        """The reason reported by the Kubernetes scheduler or the kubelet."""
+        """Why a pod is waiting, as reported by the Kubernetes scheduler or the kubelet."""
         try:
             return Explained(words_of(self._api.call("GET", self._path(name=engine_id))))
         except GoneError:
             return Explained("Kubernetes no longer lists the pod")
 
     def termination_report(self, engine_id: str) -> str:
-        """The last output of a pod: from its log, or from its last status once the pod is gone."""
+        """The last output of a pod, read from its log, or from its last status if the pod is gone."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""
         # `limitBytes` drops the end of the log, so it is large: it only limits lines without an end.
@@ -281,17 +281,17 @@ class KubernetesEngine:
         return f"kubectl get pods -n {self._api.namespace} -l {selector(self._topology_id)}"
 
     def topologies(self) -> dict[str, int]:
-        """The topologies in the namespace; see `Engine.topologies`."""
+        """The number of pods for each topology in the namespace; see `Engine.topologies`."""
         return count_topologies(self._pods(selector())[0], time.time())
 
     # ---- the cluster ------------------------------------------------------------------------------
     def reach(self) -> tuple[str, ...]:
-        """The address from which this host reaches the API server."""
+        """This host's address on the route to the API server."""
         server = urlsplit(self._api.server)
         return (address_towards(f"{server.hostname}:{server.port or 443}"),)
 
     def _nodes(self) -> Sequence[Mapping[str, Any]]:
-        """The nodes that pods may use; empty without the permission to list nodes."""
+        """The nodes that pods may use; empty if listing nodes is not permitted."""
         try:
             answer = self._api.call("GET", "/api/v1/nodes", {"limit": 5000})
         except EngineFatalError:
@@ -299,7 +299,7 @@ class KubernetesEngine:
         return nodes_.usable(items(answer, "items"), self._options.template)
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """The resources that pods may use on the nodes; empty without the permission to list nodes."""
+        """The resources that pods may use on the nodes; empty if listing nodes is not permitted."""
         return nodes_.sizes(self._nodes())
 
     def check(self) -> Sequence[Found]:
@@ -310,7 +310,7 @@ class KubernetesEngine:
 def check(
     api: Api, options: PodOptions, topology_id: str, nodes: Callable[[], Sequence[Mapping[str, Any]]]
 ) -> list[Found]:
-    """The lines for `heron cluster check`; creates no objects."""
+    """The checks for `heron cluster check`, which create no objects."""
     if find_spec("kubernetes") is None:
         return [Found("package", False, MISSING, INSTALL)]
     try:
@@ -356,7 +356,7 @@ def _may(api: Api, namespace: str, verb: str, group: str, resource: str) -> bool
 
 
 def _pod(api: Api, namespace: str, options: PodOptions, topology_id: str) -> Found:
-    """Whether the server would accept a pod: namespace, quota, admission."""
+    """Check whether the server would accept a pod, considering namespace, quota and admission."""
     size = Request(topology_id, 0, 1, cpu=0.1, ram_bytes=64 << 20)
     path = f"/api/v1/namespaces/{namespace}/pods"
     try:
@@ -369,8 +369,8 @@ def _pod(api: Api, namespace: str, options: PodOptions, topology_id: str) -> Fou
 def _nodes(found: Sequence[Mapping[str, Any]]) -> Found:
     if not found:
         return Found(
-            "nodes", True, "you may not list nodes: sizes are not checked, and hosts are avoided only if possible"
+            "nodes", True, "you may not list nodes, so sizes are not checked, and hosts are avoided only if possible"
         )
     biggest = max(nodes_.sizes(found), key=lambda size: (size.ram_bytes, size.cpu), default=None)
     largest = f", the largest with {biggest.cpu:g} cores" if biggest else ""
-    return Found("nodes", True, f"{len(found)} that pods may use{largest}")
+    return Found("nodes", True, f"pods may use {len(found)} nodes{largest}")

@@ -1,4 +1,4 @@
-"""Follows the pods of a topology: reports changes immediately, and the ends of pods that are no longer listed."""
+"""Watches a topology's pods, and immediately reports changes, including how vanished pods ended."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ AGAIN_S = 1.0
 
 
 class Following:
-    """Watches pods in one thread. `since`: number of lists, and version of the last one; `on_event` gets kind
-    and pod.
+    """Watches pods in one thread. `since` returns the number of lists and the version of the last list. `on_event`
+    receives the kind of an event and the pod.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Following:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread. If it waits for an unresponsive server, it ends later."""
+        """Stop the thread. If the thread is waiting for an unresponsive server, it ends later."""
         self._over.set()
         shut(self._opened)
         self._thread.join(1.0)
@@ -72,7 +72,7 @@ class Following:
                 self._over.wait(AGAIN_S)
 
     def _follow(self, version: str) -> str:
-        """Read one answer of the watch; returns the version to continue from."""
+        """Read one answer to the watch request; returns the version from which to continue."""
         query: dict[str, str | int] = {
             "labelSelector": self._selector,
             "watch": "true",

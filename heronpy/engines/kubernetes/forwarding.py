@@ -1,4 +1,4 @@
-"""A connection through the API server to the pod of a cluster's schedulers, for hosts that cannot reach pods.
+"""A connection through the API server to the pod that runs a cluster's schedulers, for hosts that cannot reach pods.
 
 It does what `kubectl port-forward` does, with the PyPI package `kubernetes`: each connection to a local loopback port
 is forwarded to a port of the pod. The data is encrypted and authenticated by the endpoint's own keys, so neither the
@@ -27,9 +27,10 @@ _END_S: Final = 5.0
 
 
 def forwarded(api: Api, cluster: str, port: int) -> str:
-    """`tcp://127.0.0.1:N`, forwarded to a port of the pod of `heron cluster manifest`; "" if there is no connection.
+    """An address `tcp://127.0.0.1:N`, forwarded to a port of the pod of `heron cluster manifest`; "" if it does not
+    run.
 
-    EngineFatalError without the permission, EngineAwayError when it fails temporarily.
+    Raises EngineFatalError if permission is missing, and EngineAwayError for a temporary failure.
     """
     name = _pod_of(api, cluster)
     if not name:
@@ -99,7 +100,7 @@ def _pass_on(near: socket.socket, api: Api, pod: str, port: int, slots: threadin
 
 
 def _copy(source: Any, target: Any) -> None:
-    """Copy until either side ends, then close the client's side."""
+    """Copy data until either side closes its connection, then close the client's connection."""
     with suppress(OSError):
         while data := source.recv(_PIECE_BYTES):
             target.sendall(data)

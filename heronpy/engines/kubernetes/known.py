@@ -1,7 +1,7 @@
 """The known pods of a topology, including pods that are no longer listed. Pure.
 
-Takes lists and events of the watch, in any order; the first report of a confirmed end is kept. A pod that vanishes
-without a report from its kubelet is given up after a short wait for a late event of the watch.
+Accepts lists and watch events in any order, and keeps the first report of a confirmed end. A pod that vanishes without
+a report from its kubelet is given up after a short wait for a late watch event.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The result of a list of pods."""
+    """The result of listing the pods."""
 
     seen: Sequence[Seen]
     #: Pods whose end was listed before, and whose deletion was not requested yet.
@@ -52,7 +52,7 @@ class Listing:
 
 
 class KnownPods:
-    """`wall` is the wall time in the marks of pods; `now` is monotonic."""
+    """The pods of one topology. `wall` is wall-clock time, as in the pods' timestamps; `now` is monotonic time."""
 
     def __init__(self, gone_s: float = GONE_S) -> None:
         self._gone_s = gone_s
@@ -65,13 +65,12 @@ class KnownPods:
         return [(one.seen.container, name, one.uid) for name, one in self._alive.items() if one.uid]
 
     def printed(self, name: str) -> str:
-        """The kept output of a pod that has ended."""
+        """The output of an ended pod, if it was kept; else empty."""
         found = self._ends.get(name)
         return found.printed if found is not None else ""
 
     # ---- facts ------------------------------------------------------------------------------
     def made(self, seen: Seen, uid: str) -> None:
-        """Record the creation of a pod."""
         if seen.engine_id not in self._ends:
             self._alive.setdefault(seen.engine_id, _Alive(seen, uid))
 
@@ -89,7 +88,7 @@ class KnownPods:
         return Listing([*seen, *self._gone(found, now)], over, stay)
 
     def on_event(self, kind: str, pod: Mapping[str, Any], wall: float, now: float) -> None:
-        """Record an event of the watch; a DELETED event has the last state of the pod."""
+        """Record a watch event; a DELETED event contains the pod's last state."""
         seen = self._look(pod, wall, now)
         if kind != "DELETED" or seen is None or seen.ended is Ended.CONFIRMED:
             return
@@ -128,7 +127,7 @@ class KnownPods:
             self._ends.popitem(last=False)
 
     def _gone(self, listed: Mapping[str, object], now: float) -> list[Seen]:
-        """Pods that are no longer listed."""
+        """The known pods that are not in `listed`."""
         found: list[Seen] = []
         for name, known in [*self._alive.items()]:
             if name in listed:

@@ -33,12 +33,12 @@ def _digest(text: str) -> str:
 
 
 def label_of(topology_id: str) -> str:
-    """The label's value: the id, or a digest if the id cannot be a label."""
+    """The value of the topology's label: the id, or a digest if the id is not a valid label."""
     return topology_id if _LABEL.fullmatch(topology_id) else f"id-{_digest(topology_id)[:40]}"
 
 
 def dns_of(text: str) -> str:
-    """The text as a label of a DNS name, with a digest if the text had to be changed."""
+    """Turn a text into a label of a DNS name, with a digest appended if the text had to be changed."""
     plain = re.sub(r"[^a-z0-9]+", "-", _UUID.sub("", text).lower()).strip("-")[:_NAME_MAX].strip("-")
     return plain if plain == text else f"{plain}-{_digest(text)[:10]}".lstrip("-")
 
@@ -53,6 +53,6 @@ def budget_name(topology_id: str) -> str:
 
 
 def selector(topology_id: str = "") -> str:
-    """Selects the pods of a topology, or of all topologies."""
+    """The label selector for the pods of one topology, or of all topologies."""
     ours = f"{LABEL_MANAGED}={MANAGER}"
     return f"{ours},{LABEL_TOPOLOGY}={label_of(topology_id)}" if topology_id else f"{ours},{LABEL_TOPOLOGY}"

@@ -16,7 +16,7 @@ _UNITS: Final = {
 
 
 def quantity(given: Any) -> float | None:
-    """The number of a quantity such as 3800m, 16Gi or 2e3; None for other texts."""
+    """Parse a quantity such as 3800m, 16Gi or 2e3; returns None for other texts."""
     said = str(given).strip()
     for size in (2, 1, 0):
         unit = said[len(said) - size :] if size else ""
@@ -34,9 +34,9 @@ def name_of(node: Mapping[str, Any]) -> str:
 
 
 def usable(nodes: Iterable[Mapping[str, Any]], template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The nodes that accept pods of a template: ready, with the labels it selects, and only with taints it tolerates.
+    """The ready nodes with the labels that the pod template selects, and only with taints that it tolerates.
 
-    Affinities of the template are ignored.
+    The template's affinities are ignored.
     """
     spec = of(template, "spec")
     wanted = of(spec, "nodeSelector")
@@ -78,12 +78,12 @@ def size_of(node: Mapping[str, Any]) -> NodeSize | None:
 
 
 def sizes(nodes: Iterable[Mapping[str, Any]]) -> list[NodeSize]:
-    """The distinct sizes of the nodes."""
+    """The distinct node sizes."""
     return list(dict.fromkeys(size for node in nodes if (size := size_of(node)) is not None))
 
 
 def may_avoid(request: Request, nodes: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a node outside of `avoid` is large enough, so that the avoided nodes can be excluded."""
+    """Whether a node outside `avoid` is large enough, so that the nodes in `avoid` can be excluded."""
     for node in nodes:
         size = size_of(node)
         if size is not None and name_of(node) not in request.avoid:

@@ -41,7 +41,7 @@ _LOST_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """An operator's settings for a cluster; ConfigError if they contradict heronpy's own settings."""
+    """An operator's settings for a cluster; raises ConfigError if they contradict heronpy's own settings."""
 
     image: str
     #: Time to end, in seconds, for a pod that is deleted or evicted.
@@ -57,9 +57,7 @@ class PodOptions:
 
     def __post_init__(self) -> None:
         if not self.image:
-            raise ConfigError(
-                "heron.kubernetes.image is empty; name an image that has Python and heronpy of this release"
-            )
+            raise ConfigError("heron.kubernetes.image is empty; name an image with Python and this release of heronpy")
         if self.home and self.home.rstrip("/").count("/") < 2:
             raise ConfigError(
                 f"heron.engine.home is {self.home}; name a folder with a parent, such as /heron/home, because pods"
@@ -73,7 +71,7 @@ class PodOptions:
 
 
 def pod(request: Request, options: PodOptions, command: Sequence[str], must_avoid: bool) -> dict[str, Any]:
-    """The pod of a submission; with `must_avoid` the avoided nodes are excluded, because other nodes suffice."""
+    """The pod of a submission; `must_avoid` excludes the avoided nodes, because the other nodes suffice."""
     return merged(options.template, _own(request, options, command, must_avoid))
 
 
@@ -163,12 +161,11 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
 
 
 def labels(topology_id: str) -> dict[str, str]:
-    """The labels of all objects of a topology."""
     return {LABEL_MANAGED: MANAGER, LABEL_TOPOLOGY: label_of(topology_id)}
 
 
 def _mounts(template: Mapping[str, Any], folder: str) -> bool:
-    """Whether the template mounts its own volume at a folder of heronpy's container."""
+    """Whether the template mounts a volume of its own at the folder in heronpy's container."""
     spec = template.get("spec") if isinstance(template, Mapping) else None
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     for one in containers if isinstance(containers, list) else ():
@@ -178,7 +175,7 @@ def _mounts(template: Mapping[str, Any], folder: str) -> bool:
 
 
 def _resources(request: Request) -> dict[str, Any]:
-    """Requests for cores; requests and limits for memory and disk."""
+    """The pod's resources: requests for cores, and both requests and limits for memory and disk."""
     hard = {"memory": str(max(1, request.ram_bytes))}
     if request.disk_bytes:
         hard["ephemeral-storage"] = str(request.disk_bytes)
@@ -186,7 +183,7 @@ def _resources(request: Request) -> dict[str, Any]:
 
 
 def _others_than(hosts: Sequence[str]) -> dict[str, Any]:
-    """Exclude nodes by name, because their hostname label may differ."""
+    """A node selector that excludes nodes by name, because a node's hostname label may differ from its name."""
     return {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [host]} for host in hosts]}
 
 
@@ -218,7 +215,7 @@ def _apart(weight: int, others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def secret(request: Request, pod_uid: str) -> dict[str, Any]:
-    """The join token; the cluster deletes it with the pod."""
+    """A secret with the join token; the cluster deletes it with the pod."""
     name = pod_name(request.topology_id, request.container, request.submission)
     return {
         "apiVersion": "v1",
@@ -235,7 +232,7 @@ def secret(request: Request, pod_uid: str) -> dict[str, Any]:
 
 
 def budget(topology_id: str, containers: int, pods: Iterable[tuple[str, str]], version: str = "v1") -> dict[str, Any]:
-    """A disruption budget: evictions take one container at a time.
+    """A disruption budget that lets the cluster evict one container at a time.
 
     `pods` has the names and uids of the living pods, which own the budget. Bare pods have no controller that defines
     their number, so the budget states how many must stay.

@@ -1,7 +1,7 @@
-"""The state of a pod for the contract. Pure.
+"""Translates a pod's state into the terms of the engine contract. Pure.
 
-Only the kubelet confirms an end: by the terminated status of heronpy's container, or by a refusal to start it. Without
-that confirmation, a pod that is failed, gone or overdue may still run on a node that does not answer.
+Only the kubelet confirms that a pod has ended: by the terminated status of heronpy's container, or by refusing to start
+it. Otherwise, a pod that is failed, gone or overdue may still be running on an unreachable node.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNKNOWN: Final = "ContainerStatusUnknown"
 
 
 def of(value: Any, *keys: str) -> Mapping[str, Any]:
-    """A nested map; empty if it is missing."""
+    """The map at a path of nested keys; empty if it is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
@@ -59,7 +59,7 @@ def text(value: Mapping[str, Any], key: str) -> str:
 
 
 def items(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The maps of a list."""
+    """The maps in the list at a key; empty if the list is missing."""
     found = value.get(key)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
@@ -128,13 +128,13 @@ def seen_of(pod: Mapping[str, Any], now: float) -> Seen | None:
 
 
 def _state(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state of heronpy's container; empty until its kubelet has reported one."""
+    """The state of heronpy's container; empty until the kubelet has reported it."""
     statuses = items(of(pod, "status"), "containerStatuses")
     return next((of(one, "state") for one in statuses if one.get("name") == CONTAINER), {})
 
 
 def _is_disrupted(pod: Mapping[str, Any]) -> bool:
-    """Whether the cluster ends the pod: preemption, drain, eviction, or removal of its node."""
+    """Whether the cluster ends the pod by preemption, drain, eviction, or removal of its node."""
     return any(
         one.get("type") == "DisruptionTarget" and one.get("status") == "True"
         for one in items(of(pod, "status"), "conditions")
@@ -158,7 +158,7 @@ def _end(pod: Mapping[str, Any], now: float) -> tuple[Ended, ExitReason | None, 
 
 
 def _is_overdue(pod: Mapping[str, Any], now: float) -> bool:
-    """Whether the pod should have ended long enough ago for its kubelet to count as silent."""
+    """Whether the pod's end is overdue for so long that its kubelet counts as unresponsive."""
     try:
         until = datetime.fromisoformat(text(of(pod, "metadata"), "deletionTimestamp").replace("Z", "+00:00"))
         return now > until.timestamp() + OVERDUE_S
@@ -231,12 +231,12 @@ def _joined(reason: str, message: str) -> str:
 
 
 def printed(pod: Mapping[str, Any]) -> str:
-    """The end of the pod's output, from its status."""
+    """The last lines of the pod's output, taken from its status."""
     return text(of(_state(pod), "terminated"), "message")
 
 
 def count_topologies(pods: Iterable[Mapping[str, Any]], now: float) -> dict[str, int]:
-    """Pods that have not ended, by topology."""
+    """Map from topology id to the number of its pods that have not ended."""
     found: Counter[str] = Counter()
     for pod in pods:
         seen = seen_of(pod, now)

@@ -1,7 +1,7 @@
-"""The manifest of a cluster: a Role for the engine, and a pod in the cluster for submitting. Pure.
+"""The manifest of a cluster: a Role for the engine, and a pod from which users submit. Pure.
 
-A Deployment of one pod keeps the schedulers running. Its volume holds HERON_HOME, a headless Service gives it a
-permanent name, and its settings are those of the cluster here.
+A Deployment of one pod keeps the schedulers running. The pod's volume holds HERON_HOME, a headless Service gives it a
+permanent name, and it uses this host's settings for the cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class SubmitHost:
-    """The values in the manifest of a cluster."""
+    """The values from which a cluster's manifest is made."""
 
     cluster: str
     namespace: str
@@ -54,7 +54,7 @@ class SubmitHost:
 
 
 def manifest(host: SubmitHost) -> list[dict[str, Any]]:
-    """The objects of the manifest, in the order of their creation."""
+    """The objects of the manifest, in the order in which they are created."""
     found = [
         _object(host, "v1", "ServiceAccount"),
         {**_object(host, f"{_RBAC}/v1", "Role"), "rules": rules()},

@@ -1,7 +1,7 @@
-"""An operator's pod template, merged with heronpy's pod; the template may not set heronpy's own fields. Pure.
+"""Merges an operator's pod template with heronpy's pod; the template may not set heronpy's own fields. Pure.
 
-Maps are merged key by key, containers name by name, and other lists are concatenated, so a template can add node
-selectors, volumes, variables or containers, but cannot remove anything.
+Maps are merged by key, containers are merged by name, and other lists are concatenated. A template can therefore add
+node selectors, volumes, variables or containers, but cannot remove anything.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _HINTS: Final = {
     "image": "use heron.kubernetes.image",
     "namespace": "use heron.kubernetes.namespace",
     "terminationGracePeriodSeconds": "use heron.engine.leave_s",
-    "memory": "components ask for memory, or heron.packing.instance_ram_bytes",
-    "cpu": "components ask for cores, or heron.packing.instance_cpu",
-    "ephemeral-storage": "components ask for disk",
+    "memory": "request memory for components, or set heron.packing.instance_ram_bytes",
+    "cpu": "request cores for components, or set heron.packing.instance_cpu",
+    "ephemeral-storage": "request disk space for components",
 }
 _AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_template(template: object, ours: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the template is invalid or sets a field of heronpy's pod, which `ours` contains."""
+    """Raise ConfigError if the template is invalid or sets a field that `ours`, heronpy's pod, also sets."""
     if not isinstance(template, Mapping):
         raise ConfigError("it is not a map with the keys metadata and spec")
     unknown = sorted(set(map(str, template)) - {"apiVersion", "kind", "metadata", "spec"})
@@ -40,7 +40,7 @@ def check_template(template: object, ours: Mapping[str, Any]) -> None:
 
 
 def merged(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod with the template's fields and heronpy's; ConfigError if both set the same field."""
+    """A pod with the fields of the template and of heronpy; raises ConfigError if both set the same field."""
     given = {key: value for key, value in template.items() if key in ("metadata", "spec")}
     spec = dict(given.get("spec") or {})
     affinity = spec.pop("affinity", None)
@@ -104,7 +104,7 @@ def _without_key(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _affinity(given: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The combined affinity, with heronpy's condition in each of the template's alternatives for nodes."""
+    """The combined affinity: heronpy's condition is added to each of the template's node alternatives."""
     if not isinstance(given, Mapping):
         raise ConfigError("its spec.affinity is not a map")
     found: dict[str, Any] = _copied(given)

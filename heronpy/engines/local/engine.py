@@ -1,13 +1,13 @@
-"""This machine behind the contract of engines: a container is a process that outlives its scheduler.
+"""This machine as an implementation of the engine contract: a container is a process that outlives its scheduler.
 
-A shell starts the first process of a container, waits for it and writes its exit code. The folder
-engines/local/TOPOLOGY_ID of HERON_HOME has the files of each submission: NAME.json (the shell's process), NAME.out (the
-output), NAME.code (the exit code), NAME.cancelled (the time at which remaining processes are killed). The next
+A shell starts a container's first process, waits for the process to end, and writes the exit code. The folder
+engines/local/TOPOLOGY_ID in HERON_HOME contains the files of each submission: NAME.json (the shell's process), NAME.out
+(the output), NAME.code (the exit code), NAME.cancelled (the time at which remaining processes are killed). The next
 scheduler reads them.
 
-Invariants: a container gets its join token after its record is written, so that every acting container is listed. Its
-processes inherit the path of its files; an end is confirmed once none of them is left. Its memory is not limited; a
-slot of a pool limits the memory of the containers in it.
+Invariants: a container gets its join token after its record has been written, so that every acting container is listed.
+A container's processes inherit the path of the files; an end is confirmed once no process with this path is left. The
+memory of a container is not limited, except by the slot if the container runs in a pool.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ KEPT_S: Final = 3600.0
 
 
 class LocalEngine:
-    """The processes of one topology. `command` is the command of each container; its standard input is the join
-    token.
-    """
+    """The processes of one topology. Each container runs `command` with the join token as standard input."""
 
     traits = Traits(avoids_hosts=False)
 
@@ -117,7 +115,7 @@ class LocalEngine:
         return this_host().name, self._command
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`; processes that remain after the grace are killed by the next list."""
+        """See `Engine.cancel`; the next `list` kills processes that remain after the grace."""
         try:
             for file in self._files():
                 if file.name in engine_ids:
@@ -134,7 +132,7 @@ class LocalEngine:
 
     # ---- lists ------------------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
-        """List the containers, and kill those that should have ended. See `Engine.list`."""
+        """List the containers, and kill containers whose grace has expired. See `Engine.list`."""
         self._shells = [one for one in self._shells if one.poll() is None]
         try:
             return [self._seen(file) for file in self._files()]
@@ -176,7 +174,7 @@ class LocalEngine:
         return end_of(self._folder / f"{engine_id}.out")
 
     def explain(self, engine_id: str) -> Explained:
-        """Nothing, because containers never wait on this machine."""
+        """Empty, because containers never wait on this machine."""
         return Explained("")
 
     def look_command(self) -> str:
@@ -195,11 +193,11 @@ class LocalEngine:
         return {*hosts} & {this_host().name}
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """Empty: nothing is reserved on this machine, so no container is too large."""
+        """Empty, because nothing is reserved on this machine and so no container is too large."""
         return []
 
     def check(self) -> Sequence[Found]:
-        """Check whether files of containers can be kept."""
+        """Check whether the files of containers can be written."""
         try:
             make_private(_root())
         except (ConfigError, OSError) as error:
@@ -216,14 +214,14 @@ def _shell(file: Path) -> KnownProcess:
 
 
 def _number(file: Path) -> float | None:
-    """The number in a file; None if the file is missing or incomplete."""
+    """The number that a file contains; None if the file is missing or incomplete."""
     with suppress(FileNotFoundError, ValueError):
         return float(file.read_bytes())
     return None
 
 
 def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = lambda one: True) -> bool:
-    """Signal the chosen living processes of a container; returns whether any was found."""
+    """Send a signal to the chosen living processes of a container; returns whether there was any."""
     import psutil
 
     found = False
@@ -236,7 +234,7 @@ def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = 
 
 
 def _code(file: Path, life: Life) -> int:
-    """The exit code that a container's shell wrote. If the shell was killed: SIGKILL, or UNAVAILABLE after a reboot."""
+    """The exit code from a container's shell; for a killed shell SIGKILL, or UNAVAILABLE after a reboot."""
     known = _number(file.with_suffix(".code"))
     if known is None:
         known = exit_codes.UNAVAILABLE if life is Life.REBOOTED else _SIGNALLED + signal.SIGKILL
@@ -245,7 +243,7 @@ def _code(file: Path, life: Life) -> int:
 
 
 def _remove_old() -> None:
-    """Remove the files of containers, of all topologies, that ended long ago."""
+    """Remove the files of containers that ended long ago, whatever their topology."""
     for code in _root().glob("*/*.code"):
         if time.time() - code.stat().st_mtime > KEPT_S:
             for one in code.parent.glob(f"{code.stem}.*"):

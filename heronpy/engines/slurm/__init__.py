@@ -1,1 +1,1 @@
-"""Slurm as an engine: `sbatch`, `squeue` and `scancel`, with explicit text formats."""
+"""Slurm as an engine, controlled with `sbatch`, `squeue` and `scancel` in explicit text formats."""

@@ -1,7 +1,7 @@
-"""Submissions to Slurm: names, arguments of `sbatch`, and the batch script. Pure.
+"""Submissions to Slurm: job names, arguments for `sbatch`, and the batch script. Pure.
 
-Containers of one size are submitted as one job array, whose index is the container; its name has topology and
-submission. The join token is part of the script, which only the user and Slurm itself can read.
+Containers of the same size are submitted as one job array. The array index is the container, and the job name contains
+topology and submission. The join token is part of the script, which only the user and Slurm itself can read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OWNED = {
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """An operator's settings for a cluster; ConfigError if they contradict heronpy's own."""
+    """An operator's settings for a cluster; raises ConfigError if they contradict heronpy's own settings."""
 
     #: Partition; empty for the cluster's default.
     partition: str = ""
@@ -72,23 +72,23 @@ class SlurmOptions:
             )
         if self.output_dir and (not self.output_dir.startswith("/") or set(self.output_dir) & set("%\\\n")):
             meant = f"slurm.output_dir is {self.output_dir!r}"
-            raise ConfigError(f"{meant} but must be an absolute path without '%', '\\' and line breaks")
+            raise ConfigError(f"{meant} but must be an absolute path without '%', '\\' or line breaks")
         if any("\n" in line for line in self.prologue):
             raise ConfigError("a line of slurm.prologue has a line break; make it two lines")
 
 
 def job_name(topology_id: str, submission: int) -> str:
-    """The name of the jobs of one submission number."""
+    """The name of all jobs with one submission number."""
     return f"{PREFIX}{topology_id}.{submission}"
 
 
 def look_command(topology_id: str) -> str:
-    """A command that lists the jobs of a topology, including jobs that were given up with their host."""
+    """A command that lists a topology's jobs, including jobs that were given up because their host was lost."""
     return f"squeue --all --me --array --states=all --noheader --format='%i %j %T %N' | grep -F {PREFIX}{topology_id}."
 
 
 def parse_name(name: str) -> tuple[str, int] | None:
-    """Topology id and submission; None if the job does not belong to heronpy."""
+    """Parse a job name into topology id and submission; None if the job does not belong to heronpy."""
     topology, dot, submission = name.removeprefix(PREFIX).rpartition(".")
     ours = name.startswith(PREFIX) and dot and submission.isascii() and submission.isdigit()
     return (topology, int(submission)) if ours and topology else None
@@ -96,7 +96,7 @@ def parse_name(name: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The free resources of a node. Slurm fills nodes of a lower weight first."""
+    """The free resources of a node. Slurm fills nodes with a lower weight first."""
 
     weight: int
     cpus: int
@@ -104,10 +104,10 @@ class Room:
 
 
 def spread(batch: Sequence[Request], rooms: Mapping[str, Room], held: Counter[str]) -> dict[str, list[Request]]:
-    """Equal requests, grouped by the node chosen for each: a node with room and the fewest containers.
+    """Group equal requests by node. Each gets the node with the fewest containers and enough free resources.
 
-    Slurm itself would fill one node after another. Requests under "" go to any node. `held` counts the containers of
-    the topology by host, and is updated.
+    Slurm itself would fill one node after another. Requests under "" may start on any node. `held` is the number of the
+    topology's containers on each host, and is updated.
     """
     first, free, found = batch[0], dict(rooms), dict[str, list[Request]]()
     cpus, memory_mib = _cpus(first), _memory_mib(first)
@@ -138,9 +138,9 @@ def _memory_mib(request: Request) -> int:
 def sbatch_arguments(
     batch: Sequence[Request], options: SlurmOptions, avoid: Sequence[str], chosen: str = ""
 ) -> list[str]:
-    """The command for requests that differ only in their container; `avoid`: hosts of the cluster.
+    """The sbatch command for requests that differ only in their container; `avoid` lists hosts of the cluster.
 
-    `chosen`: the only node on which they may start.
+    `chosen` is the only node on which the containers may start.
     """
     first = batch[0]
     hosts = [host for host in avoid if _HOST.fullmatch(host)]
@@ -174,7 +174,7 @@ def sbatch_arguments(
 
 
 def batch_script(request: Request, options: SlurmOptions, command: Sequence[str]) -> str:
-    """The batch script. It replaces itself by the command, which gets all signals; standard input is the join token."""
+    """The batch script. It passes the join token as standard input and execs the command, so that signals reach it."""
     end = "HERON_JOIN_TOKEN_END"
     if any(line == end for line in request.token.splitlines()):
         raise ValueError("the join token contains the end marker of its here-document")

@@ -1,4 +1,4 @@
-"""Slurm behind the contract of engines."""
+"""Slurm as an implementation of the engine contract."""
 
 from __future__ import annotations
 
@@ -86,20 +86,20 @@ _GONE = re.compile(r"invalid job id", re.IGNORECASE)
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a Slurm command, without variables of the user that change the meaning of the command."""
+    """The environment for Slurm commands, without the user's variables that change what a command does."""
     kept = {name: value for name, value in variables.items() if name in _KEPT or not _FOREIGN.match(name)}
     return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
 def is_gone(error: EngineFatalError | EngineAwayError) -> bool:
-    """Whether an error means that Slurm no longer knows a job."""
+    """Whether an error means that Slurm has no record of a job any longer."""
     return _GONE.search(str(error)) is not None
 
 
 class Commands:
-    """Runs Slurm's commands with a deadline, and raises errors of the contract.
+    """Runs Slurm commands with a deadline, and raises the errors that the engine contract defines.
 
-    `variables` is the base of their environment.
+    `variables` is the base environment of the commands.
     """
 
     def __init__(self, variables: Mapping[str, str] | None = None, deadline_s: float = DEADLINE_S) -> None:
@@ -107,7 +107,7 @@ class Commands:
         self._deadline_s = deadline_s
 
     def run(self, argv: Sequence[str], script: str = "") -> str:
-        """The output of a command. EngineAwayError at the deadline, after a kill, and for temporary refusals."""
+        """The output of a command. Raises EngineAwayError if it is too slow, killed or temporarily refused."""
         name = argv[0]
         try:
             done = subprocess.run(
@@ -139,9 +139,9 @@ class Commands:
 
 
 class SlurmEngine:
-    """The jobs of one topology. `command` is the command of each container; its standard input is the join token.
+    """The jobs of one topology. Each container runs `command` with the join token as standard input.
 
-    The grace of a cancelled job is KillWait of the cluster, for any `grace_s`.
+    A cancelled job always gets the cluster's KillWait as its grace; `grace_s` is ignored.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class SlurmEngine:
         return ids
 
     def _spread(self, batch: Sequence[Request]) -> dict[str, list[Request]]:
-        """Equal requests, grouped by their chosen node; "" means any node."""
+        """Group equal requests by the node chosen for each; "" means any node."""
         if batch[0].anywhere:
             return {"": [*batch]}
         text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--Format={ROOMS}"])
@@ -219,7 +219,7 @@ class SlurmEngine:
                 continue
             if spared := sorted({*avoided} - {*hosts}):
                 log.warning(
-                    "container %s may run on the avoided hosts %s: no other node has room for it",
+                    "container %s may run on the avoided hosts %s, because no other node has room for it",
                     ", ".join(str(one.container) for one in batch), ", ".join(spared),
                 )  # fmt: skip
             return text
@@ -230,7 +230,7 @@ class SlurmEngine:
         return set(text.split())
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`; the grace is KillWait of the cluster."""
+        """See `Engine.cancel`; the grace is the cluster's KillWait."""
         if not engine_ids:
             return
         try:
@@ -248,7 +248,7 @@ class SlurmEngine:
             raise EngineAwayError(str(error)) from None
 
     def list(self) -> Sequence[Seen]:
-        """List the jobs with one squeue, and with sinfo when a newly ended job may still have processes on its node."""
+        """List the jobs with squeue; also runs sinfo if a newly ended job may still have processes on its node."""
         jobs = newest([job for job in self._jobs() if job.topology_id == self._topology_id])
         new = [job for job in jobs if job.state in ENDED_BY_NODE and job.host and job.engine_id not in self._confirmed]
         if new:
@@ -266,7 +266,7 @@ class SlurmEngine:
         return [seen_of(job, given_up.get(job.engine_id, ()), job.engine_id in self._rebooted) for job in jobs]
 
     def _find_rebooted(self, jobs: Sequence[Job]) -> None:
-        """Request the boot time of nodes that may still run processes of these jobs."""
+        """Record which of these jobs ran on a node that has been rebooted since."""
         left = [job for job in jobs if job.engine_id not in self._rebooted]
         self._rebooted &= {job.engine_id for job in jobs}
         if not left:
@@ -280,7 +280,7 @@ class SlurmEngine:
         return ready_nodes(self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--format={NODES}"]), hosts)
 
     def explain(self, engine_id: str) -> Explained:
-        """The reason from Slurm, and the time at which Slurm expects the job to start."""
+        """Slurm's reason why a job is waiting, and the time at which Slurm expects it to start."""
         argv = ["squeue", "--all", "--noheader", "--array", f"--jobs={engine_id}", f"--Format={START}"]
         try:
             return parse_start(self._commands.run(argv))
@@ -306,14 +306,14 @@ class SlurmEngine:
         return polling(self._poll_s, changed)
 
     def reach(self) -> tuple[str, ...]:
-        """The address from which this host reaches the controller."""
+        """This host's address on the route to the controller."""
         config = parse_config(self._commands.run(["scontrol", "show", "config"]))
         controller = config.get("SlurmctldHost[0]", "")
         host = controller.partition("(")[2].rstrip(")") or controller
         return (address_towards(f"{host}:9"),)
 
     def check(self) -> Sequence[Found]:
-        """Check commands, release, controller, partition and limits. See `Engine.check`."""
+        """Check Slurm's commands, release, controller, partition and limits. See `Engine.check`."""
         lacking = [name for name in _NEEDED if shutil.which(name, path=self._path) is None]
         if lacking:
             what = f"{', '.join(lacking)} not found in PATH"
@@ -328,7 +328,7 @@ class SlurmEngine:
             config = parse_config(self._commands.run(["scontrol", "show", "config"]))
             found.append(Found("controller", True, config.get("SlurmctldHost[0]", "")))
             grace, arrays = config.get("KillWait", "?"), config.get("MaxArraySize", "?")
-            found.append(Found("limits", True, f"a cancelled container has {grace} to end; arrays up to {arrays}"))
+            found.append(Found("limits", True, f"a cancelled container has {grace} to end; MaxArraySize is {arrays}"))
             if self._options.output_dir:
                 found.append(check_output(self._options.output_dir))
             partition = self._check_partition()
@@ -337,10 +337,12 @@ class SlurmEngine:
                 found.append(self._check_submission())
             unchecked = unchecked_names(config, self._options.account, self._options.qos)
             if unchecked:
-                fix = "ask the operator of the cluster to check the value: this Slurm also accepts wrong values"
+                fix = "ask the cluster's operator to check the value, because this Slurm also accepts wrong values"
                 found.append(Found.skipped("accounting", unchecked, fix))
         except EngineError as error:
-            found.append(Found("controller", False, str(error), "check that slurmctld runs and SLURM_CONF is right"))
+            found.append(
+                Found("controller", False, str(error), "check that slurmctld is running and SLURM_CONF is correct")
+            )
         return found
 
     def node_sizes(self) -> Sequence[NodeSize]:
@@ -352,24 +354,24 @@ class SlurmEngine:
         ]
 
     def _counts_disk(self) -> bool:
-        """Whether a job may request disk. Without TmpDisk in its configuration, Slurm refuses every such request."""
+        """Whether a job may request disk space. Slurm refuses such a request if its configuration lacks TmpDisk."""
         if self._disk is None:
             self._disk = any(one.disk_mib for one in self._partitions())
         return self._disk
 
     def partitions(self) -> Sequence[Partition]:
-        """All partitions of the cluster, one per kind of node, regardless of the options."""
+        """All partitions of the cluster, regardless of the options; one entry for each kind of node in a partition."""
         return self._partitions("")
 
     def _partitions(self, name: str | None = None) -> Sequence[Partition]:
-        """The partitions with this name; None means the configured partitions, "" all partitions of the cluster."""
+        """The partitions with this name; None means the configured partitions, and "" means all partitions."""
         name = self._options.partition if name is None else name
         flag = f"--partition={name}" if name else "--all"
         argv = ["sinfo", flag, "--exact", "--noheader", f"--format={PARTITIONS}"]
         return parse_partitions(self._commands.run(argv))
 
     def _check_submission(self) -> Found:
-        """Whether Slurm would accept a job with the configured account, quality of service and options."""
+        """Check whether Slurm would accept a job with the configured account, quality of service and options."""
         size = Request(self._topology_id, 0, 1, cpu=1.0, ram_bytes=1 << 20)
         argv = [*sbatch_arguments([size], self._options, ()), "--test-only"]
         try:
@@ -385,7 +387,7 @@ class SlurmEngine:
         return Found("submission", True, "Slurm would accept a job with these settings")
 
     def _closed_nodes(self) -> str:
-        """The nodes of the partition and their states if none of them accepts a job; see `closed_nodes`."""
+        """The partition's nodes and their states, if no node accepts jobs; see `closed_nodes`."""
         text = self._commands.run(["sinfo", "--all", "--Node", "--noheader", f"--format={PLACES}"])
         return closed_nodes(text, self._options.partition)
 
@@ -396,12 +398,14 @@ class SlurmEngine:
             return Found("partition", False, f"there is no partition {name!r}", "run sinfo to see the partitions")
         down = [one.name for one in partitions if not one.up]
         if len(down) == len(partitions):
-            return Found("partition", False, f"{', '.join(down)} is down", "choose another one, or ask the operator")
+            return Found(
+                "partition", False, f"{', '.join(down)} is down", "choose another partition, or ask the operator"
+            )
         return Found("partition", True, "; ".join(f"{one.name}: {one.words}" for one in partitions))
 
 
 def check_output(folder: str) -> Found:
-    """Whether first processes can write into a folder. A job whose output cannot be opened ends before it begins."""
+    """Check whether jobs can write output into a folder, because a job without its output file ends immediately."""
     fix = "create it on a file system that all hosts share, writable only by you, or leave slurm.output_dir empty"
     try:
         check_root(folder, "slurm.output_dir")

@@ -63,7 +63,7 @@ _NODES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One of heronpy's jobs, from a line of squeue."""
+    """One of heronpy's jobs, parsed from a line of squeue."""
 
     engine_id: str
     topology_id: str
@@ -86,8 +86,8 @@ class Job:
 
 
 def parse_jobs(text: str) -> list[Job]:
-    """heronpy's jobs in the output of squeue; ValueError if no line has the expected format, or the last one is cut
-    off.
+    """heronpy's jobs in the output of squeue; raises ValueError if no line has the expected format, or if the last line
+    is truncated.
 
     Names and comments of the user's other jobs may contain line breaks; such lines are ignored.
     """
@@ -127,27 +127,26 @@ def parse_jobs(text: str) -> list[Job]:
 
 
 def _told(comment: str, what: str) -> list[str]:
-    """The values of one part of a job's comment; empty if the part is missing."""
     found = next((part for part in comment.split() if part.startswith(what)), what)
     return found.removeprefix(what).split(",")
 
 
 def parse_nodes(text: str) -> set[str]:
-    """The lost nodes in sinfo's output."""
+    """The nodes that are lost according to sinfo's output."""
     lines = [line.partition("|") for line in text.split() if "|" in line]
     return {name for name, _, state in lines if _LOST_NODE.match(state.lower())}
 
 
 def ready_nodes(text: str, hosts: Collection[str]) -> set[str]:
-    """The given nodes that accept jobs, from sinfo's output in the format NODES."""
+    """Those of the given nodes that accept jobs, parsed from sinfo's output in the format NODES."""
     lines = [line.partition("|") for line in text.split() if "|" in line]
     return {name for name, _, state in lines if name in hosts and not _CLOSED_NODE.match(state.lower())}
 
 
 def parse_rooms(text: str, partition: str) -> dict[str, Room]:
-    """The free resources of the partition's nodes that are up, from sinfo's output in the format ROOMS.
+    """The free resources of the partition's available nodes, parsed from sinfo's output in the format ROOMS.
 
-    `partition`: as for `closed_nodes`.
+    `partition` has the same meaning as for `closed_nodes`.
     """
     found = {}
     for line in text.splitlines():
@@ -160,7 +159,7 @@ def parse_rooms(text: str, partition: str) -> dict[str, Room]:
 
 
 def parse_boots(text: str) -> dict[str, float]:
-    """Boot times of nodes as wall times, from the output of scontrol show nodes --oneliner."""
+    """Map from node to the wall time of its boot, parsed from the output of scontrol show nodes --oneliner."""
     fields = [dict(one.partition("=")[::2] for one in line.split()) for line in text.splitlines()]
     return {
         one["NodeName"]: float(one["BootTime"])
@@ -172,10 +171,10 @@ def parse_boots(text: str) -> dict[str, float]:
 
 
 def closed_nodes(text: str, partition: str) -> str:
-    """`n1 is drained, n2 is down*` if no node of the partition accepts a job, from sinfo's output in the format PLACES.
+    """A text such as "n1 is drained, n2 is down*" if no node of the partition accepts jobs.
 
-    Empty if a node accepts jobs, or if the list is empty. `partition`: one or several, separated by commas; empty for
-    the default.
+    Parsed from sinfo's output in the format PLACES; empty if a node accepts jobs, or if there is no node. `partition`
+    names one or more partitions, separated by commas; empty means the default partition.
     """
     fields = [line.strip().split("|") for line in text.splitlines()]
     chosen = set(partition.split(","))
@@ -192,14 +191,14 @@ def closed_nodes(text: str, partition: str) -> str:
 
 
 def was_rebooted(job: Job, boots: Mapping[str, float]) -> bool:
-    """Whether the job's node was booted after the job began, so that all processes of the job are gone."""
+    """Whether the job's node was rebooted after the job began, so that no process of the job is left."""
     return 0 < job.started_at < boots.get(job.host, 0.0) - CLOCKS_S
 
 
 def seen_of(job: Job, lost_nodes: Collection[str], rebooted: bool = False) -> Seen:
-    """Translate a job's state for the engine contract; `lost_nodes` matters only if a node must confirm an end.
+    """Translate a job's state for the engine contract; `lost_nodes` matters only if the node must confirm the end.
 
-    `rebooted`: the result of `was_rebooted`, which confirms any end.
+    `rebooted` is the result of `was_rebooted`; if True, the end is confirmed.
     """
     phase = EnginePhase.ENDED if job.ended else _PHASES.get(job.state, EnginePhase.ENDING)
     words = job.state if job.reason in _NO_REASON else f"{job.state}: {job.reason}"
@@ -231,12 +230,11 @@ def seen_of(job: Job, lost_nodes: Collection[str], rebooted: bool = False) -> Se
 
 
 def is_unconfirmed(job: Job, lost_nodes: Collection[str]) -> bool:
-    """Whether an ended job may have processes left."""
+    """Whether processes of an ended job may still be running."""
     return job.state == "NODE_FAIL" or (job.state in ENDED_BY_NODE and job.host in lost_nodes)
 
 
 def _reason_of(job: Job) -> ExitReason:
-    """The exit reason of a job that ended by itself."""
     if job.state == "FAILED" and job.status == 0:
         return ExitReason.SPAWN_FAILED
     return classify(job.status, ExitHints())
@@ -251,12 +249,12 @@ def newest(jobs: Iterable[Job]) -> list[Job]:
 
 
 def count_topologies(jobs: Iterable[Job]) -> dict[str, int]:
-    """Jobs that have not ended, by topology."""
+    """Map from topology id to the number of its jobs that have not ended."""
     return dict(Counter(job.topology_id for job in jobs if not job.ended))
 
 
 def parse_start(text: str) -> Explained:
-    """The output of squeue for one job, in the format START, with times as seconds since 1970."""
+    """Parse squeue's output for one job in the format START, with times as seconds since 1970."""
     reason, _, rest = text.strip().partition("|")
     starts = rest.partition("|")[0].strip()
     if not text.strip():
@@ -266,7 +264,7 @@ def parse_start(text: str) -> Explained:
 
 
 def parse_submitted(text: str) -> str:
-    """The job id that sbatch --parsable prints: `812` or `812;cluster`."""
+    """The job id in the output of sbatch --parsable, which is `812` or `812;cluster`."""
     job = text.strip().partition(";")[0]
     if not job.isdigit():
         raise ValueError(f"sbatch printed {text[:200]!r} instead of a job id")
@@ -274,19 +272,19 @@ def parse_submitted(text: str) -> str:
 
 
 def parse_release(text: str) -> tuple[int, int] | None:
-    """The release as numbers: (22, 5) from `slurm-wlm 22.05.8`."""
+    """The release as numbers, such as (22, 5) for `slurm-wlm 22.05.8`."""
     found = re.search(r"(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """The settings in the output of scontrol show config, by name."""
+    """Map from name to value of the settings in the output of scontrol show config."""
     lines = [line.partition("=") for line in text.splitlines() if "=" in line]
     return {name.strip(): value.strip() for name, _, value in lines}
 
 
 def unchecked_names(config: Mapping[str, str], account: str, qos: str) -> str:
-    """The configured names that Slurm does not check, and why, from `parse_config`; empty if it checks all of them.
+    """The configured names that Slurm does not check, and why it does not; empty if it checks all names.
 
     Slurm silently accepts any name if it has no accounts (slurmdbd) or does not enforce them.
     """
@@ -303,7 +301,7 @@ def unchecked_names(config: Mapping[str, str], account: str, qos: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition and one kind of its nodes, from a line of sinfo."""
+    """A partition and one kind of its nodes, parsed from a line of sinfo."""
 
     name: str
     up: bool

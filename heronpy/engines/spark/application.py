@@ -1,7 +1,8 @@
-"""Requests to Spark: the properties of an application, its size, and the containers that share one. Pure.
+"""Requests to Spark: an application's properties and size, and the containers that share it. Pure.
 
-The executors of an application are equal, each with room for one task. So containers that start together share an
-application whose executors fit the largest of them. An application never grows: later containers get a new one.
+The executors of an application are equal, and each runs one task. Containers that start together therefore share an
+application whose executors fit the largest container. An application never grows: later containers get a new
+application.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ OWNED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """An operator's settings for a cluster; ConfigError if one is missing, or contradicts heronpy's own."""
+    """An operator's settings for a cluster; raises ConfigError if one is missing or contradicts heronpy's own."""
 
     master: str
     #: Cores of each executor; 0: as requested by its largest container.
@@ -81,12 +82,12 @@ class SparkOptions:
 
     @property
     def is_standalone(self) -> bool:
-        """Whether the master belongs to Spark's own cluster manager."""
+        """Whether the master belongs to Spark's standalone cluster manager."""
         return self.master.startswith("spark://")
 
     @property
     def masters(self) -> list[str]:
-        """The host:port addresses of the masters of Spark's own cluster manager."""
+        """The addresses (host:port) of the masters of Spark's standalone cluster manager."""
         if not self.is_standalone:
             return []
         return [place if ":" in place else f"{place}:7077" for place in self.master[len("spark://") :].split(",")]
@@ -94,7 +95,7 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An application: the number of executors, and the resources of each."""
+    """The size of an application: the number of executors, and each executor's resources."""
 
     slots: int
     cores: int
@@ -102,7 +103,7 @@ class Size:
 
 
 def size_of(requests: Sequence[Request], options: SparkOptions) -> Size:
-    """The resources of the containers that start together; Spark's cores are whole numbers."""
+    """The size of an application for containers that start together, with cores rounded up to an integer."""
     cores = options.cores or max(1, *(math.ceil(one.cpu) for one in requests))
     memory = options.memory_bytes or max(MEMORY_MIN_BYTES, *(one.ram_bytes for one in requests))
     return Size(len({one.container for one in requests}), cores, memory)
@@ -111,7 +112,7 @@ def size_of(requests: Sequence[Request], options: SparkOptions) -> Size:
 def properties_of(
     topology_id: str, options: SparkOptions, size: Size, address: str, ports: range | None
 ) -> dict[str, str]:
-    """All Spark properties of an application; each executor runs one task, without retries."""
+    """All Spark properties of an application whose executors run one task each, without retries."""
     silent_s = max(SILENT_MIN_S, options.lost_s)
     memory, cores = f"{math.ceil(size.memory_bytes / _MIB)}m", str(size.cores)
     found = {
@@ -165,9 +166,9 @@ def _text(value: object) -> str:
 
 
 def placed(requests: Sequence[Request], owned: Sequence[Collection[int]]) -> tuple[list[list[Request]], list[Request]]:
-    """The application for each request: the one that has its container. The remaining requests need a new application.
+    """Assign each request to the living application that owns its container; the other requests need a new application.
 
-    `owned` has the containers of each living application.
+    `owned` lists the containers of each living application. Returns the requests for each application, and the others.
     """
     by_application: list[list[Request]] = [[] for _ in owned]
     rest: list[Request] = []

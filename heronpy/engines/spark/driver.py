@@ -1,9 +1,9 @@
-"""One driver of Spark as a child process: the commands to it, and its last report.
+"""Runs one Spark driver as a child process: sends commands to the driver and stores its last report.
 
-It runs `heronpy.spark.host` in its own Python process, so a scheduler contains no JVM and never hangs in Spark's code.
-Commands go to its standard input as lines of JSON. The first line has the properties, and the join tokens follow;
-none of them is an argument or a variable. The driver ends when its standard input is closed, for example because this
-process ends.
+The driver runs `heronpy.spark.host` in a separate Python process, so a scheduler contains no JVM and never hangs in
+Spark's code. Commands are written to its standard input as lines of JSON. The first line contains the properties, and
+later lines contain the join tokens, so that neither appears in an argument or environment variable. The driver ends
+when its standard input is closed, for example because this process has ended.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _END_S: Final = 10.0
 
 
 class Driver:
-    """An application and its jobs; safe to use from several threads. `changed` is called from another thread."""
+    """One application and its jobs; safe to use from several threads. `changed` is called from another thread."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Driver:
 
     # ---- commands -------------------------------------------------------------------------------
     def submit(self, request: Request, command: Sequence[str]) -> None:
-        """Run a container."""
+        """Run a container as a job of the application."""
         who = request.container, request.submission
         with self._lock:
             self._jobs.setdefault(who, Job(*who))
@@ -100,7 +100,7 @@ class Driver:
         )
 
     def cancel(self, who: tuple[int, int], grace_s: float) -> None:
-        """End a job: immediately if its task has not begun, else after `grace_s`."""
+        """End a job, immediately if its task has not begun, otherwise after `grace_s`."""
         with self._lock:
             job = self._jobs.get(who)
             if job is None or job.has_ended:
@@ -115,7 +115,7 @@ class Driver:
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """Ask the driver to end, with all jobs of its application; does not wait. Idempotent."""
+        """Ask the driver to end together with all jobs of its application; does not wait. Idempotent."""
         assert self._process.stdin is not None
         self.closing = True
         with suppress(OSError), self._lock:
@@ -137,7 +137,7 @@ class Driver:
             return list(self._jobs.values())
 
     def silent_s(self) -> float:
-        """Seconds since the live driver's last report if the next one is overdue; else 0.0."""
+        """Seconds since the running driver's last report if the next report is overdue; otherwise 0.0."""
         if self.over:
             return 0.0
         limit_s = SILENT_S if self.ready_at is not None else START_MAX_S
@@ -145,7 +145,7 @@ class Driver:
         return silent if silent > limit_s else 0.0
 
     def idle_s(self) -> float:
-        """Seconds for which the driver has had no job."""
+        """Seconds since all of the driver's jobs had ended; 0.0 if a job has not ended."""
         if any(not job.has_ended for job in self.jobs()):
             self._idle_since = None
             return 0.0
@@ -153,7 +153,7 @@ class Driver:
         return time.monotonic() - self._idle_since
 
     def kill(self) -> None:
-        """Kill a hanging driver and its JVM, which may not notice that the driver has ended."""
+        """Kill a hanging driver together with its JVM, which might not notice the end of the driver."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -212,7 +212,7 @@ class Driver:
         log.warning("%s", why)
 
     def _read_words(self) -> None:
-        """Log the output of the driver: into a scheduler's log, but not on the terminal of a command."""
+        """Log the driver's output in a scheduler's log, but do not print it to a command's terminal."""
         assert self._process.stderr is not None
         for line in iter(lambda: self._process.stderr.readline(8192), b""):  # type: ignore[union-attr]
             text = line.decode(errors="replace").rstrip()

@@ -1,8 +1,8 @@
-"""Spark behind the contract of engines.
+"""Spark as an implementation of the engine contract.
 
-The application is a child of the process that holds this object, and each container is a job of it. They end with the
-scheduler, and its successor starts new ones. A process that opens this engine for another process's topology gets an
-empty list and cannot end jobs.
+The application's driver is a child of the process that creates this object, and each container is a job of the
+application. Applications end with their scheduler, whose successor starts new ones. If another process opens this
+engine for the same topology, it gets an empty list and cannot end jobs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OPEN: Final = "the Spark driver"
 
 
 class SparkEngine:
-    """The jobs of one topology. `command` is the command of each container; its standard input is the join token."""
+    """The jobs of one topology. Each container runs `command` with the join token as standard input."""
 
     traits = Traits(avoids_hosts=False, tells_to_end=False, outlives_scheduler=False)
 
@@ -95,7 +95,7 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`. The control endpoint asks a container to end; Spark can only kill it, after a wait."""
+        """See `Engine.cancel`. The control endpoint asks a container to end; Spark can only kill it after a wait."""
         for who in filter(None, map(who_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == who]:
                 self._waiting.remove(one)
@@ -125,7 +125,7 @@ class SparkEngine:
 
     # ---- lists ----------------------------------------------------------------------------------
     def list(self) -> Sequence[Seen]:
-        """The jobs from the last reports of the drivers; EngineAwayError while a driver hangs."""
+        """The jobs according to the drivers' last reports; raises EngineAwayError while a driver hangs."""
         self._bury()
         self._hand_over()
         for driver in self._drivers:
@@ -171,7 +171,7 @@ class SparkEngine:
         self._past = dict([*kept.items()][-ENDED_MAX:])
 
     def _charge(self, why: str, now: float) -> None:
-        """Count an application that ended before its containers, and delay or refuse the next one."""
+        """Count an application that ended before its containers, and delay or refuse the next application."""
         decision = decide_restart(APPLICATIONS, self._history, ExitReason.CRASHED, 0.0, now)
         if decision.restart:
             self._not_before = now + decision.pause_s
@@ -189,7 +189,7 @@ class SparkEngine:
         return set()
 
     def explain(self, engine_id: str) -> Explained:
-        """The resources for which the application waits."""
+        """The resources for which the container's application is waiting."""
         who = who_of(engine_id)
         for driver in self._drivers:
             if any((job.container, job.submission) == who for job in driver.jobs()):
@@ -203,25 +203,25 @@ class SparkEngine:
         return next((job.printed for job in known if (job.container, job.submission) == who), "")
 
     def look_command(self) -> str:
-        """A command that lists the drivers of this host. The processes of a topology end soon after its driver."""
+        """A command that lists the drivers on this host. A topology's processes end soon after its driver ends."""
         return f"ps -u $USER -o pid,args | grep '[h]{MODULE[1:]} --topology-id {self._topology_id}$'"
 
     def topologies(self) -> dict[str, int]:
-        """Topologies with containers in the drivers of this object; others are not visible."""
+        """The topologies whose containers run in this object's drivers; other topologies are not visible."""
         left = [job for driver in self._drivers for job in driver.jobs() if not job.has_ended]
         return {self._topology_id: len(left)} if left else {}
 
     def close(self) -> None:
-        """Ask all drivers to end, with all containers; does not wait. The same happens when this process ends."""
+        """Ask all drivers and containers to end, without waiting. They also end when this process ends."""
         for driver in self._drivers:
             driver.close()
 
     def watch(self, changed: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `changed` when a driver reports something, and every `poll_s`."""
+        """Call `changed` whenever a driver sends a report, and every `poll_s`."""
         return polling(self._poll_s, changed, self._changed)
 
     def reach(self) -> tuple[str, ...]:
-        """The address from which this host reaches the master."""
+        """This host's address on the route to the master."""
         return (address_towards(next(iter(self._options.masters), _ANYWHERE), self._network),)
 
     def node_sizes(self) -> Sequence[NodeSize]:
@@ -233,7 +233,7 @@ class SparkEngine:
         return [NodeSize(cores, memory, None, "an executor (heron.spark_engine.cores, memory_bytes)")]
 
     def check(self) -> Sequence[Found]:
-        """Check packages, Java and the Spark master in a process like that of a driver."""
+        """Check packages, Java and the Spark master, in the same kind of process as a driver."""
         if find_spec("pyspark") is None and self._argv is None:
             what = "this Python does not have the package pyspark"
             return [Found("Spark's driver", False, what, "run: pip install 'heronpy[spark]'")]
@@ -245,7 +245,12 @@ class SparkEngine:
             found = [Found(str(one["what"]), bool(one["ok"]), str(one["detail"]), str(one["fix"])) for one in lines]
         except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
             return [
-                Found("Spark's driver", False, f"it cannot be tried: {error}", "check that Python runs on this host")
+                Found(
+                    "Spark's driver",
+                    False,
+                    f"it cannot be checked: {error}",
+                    "check that Python can be started on this host",
+                )
             ]
         if not found:
             said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]

@@ -1,7 +1,7 @@
-"""The life of a container's job, as reported by its driver and as needed by the contract. Pure.
+"""Translates a job's state from its driver's reports to the engine contract. Pure.
 
-An end is confirmed when the task has returned: it waits for the container's first process, which leaves no other
-process behind. If the executor or driver of a job is lost, the processes of its task may still run.
+An end is confirmed when the task has returned, because it waits for the container's first process, which leaves no
+other process behind. If the executor or driver of a job is lost, the processes of its task may still be running.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENDED_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One submission of one container."""
+    """One submission of one container, which is one Spark job."""
 
     container: int
     submission: int
@@ -38,7 +38,7 @@ class Job:
 
     @property
     def engine_id(self) -> str:
-        """`2.1` for the first submission of container 2."""
+        """The engine id, such as `2.1` for the first submission of container 2."""
         return id_of(self.container, self.submission)
 
     @property
@@ -52,14 +52,14 @@ def id_of(container: int, submission: int) -> str:
 
 
 def who_of(engine_id: str) -> tuple[int, int] | None:
-    """Container and submission of an engine id; None if the id is not from this engine."""
+    """Parse an engine id into container and submission; None if the id is not from this engine."""
     found = _ID.fullmatch(engine_id)
     return (int(found[1]), int(found[2])) if found is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One report of a driver."""
+    """One report from a driver."""
 
     ready: bool = False
     application: str = ""
@@ -70,7 +70,7 @@ class Told:
 
 
 def told_of(line: Mapping[str, Any]) -> Told:
-    """Parse a line from a driver; ValueError if the line is invalid."""
+    """Parse a line from a driver; raises ValueError if the line is invalid."""
     try:
         jobs = []
         for one in line.get("jobs", ()):
@@ -87,14 +87,15 @@ def told_of(line: Mapping[str, Any]) -> Told:
 
 
 def after_driver(job: Job, was_ready: bool, why: str) -> Job:
-    """A job whose driver has ended. A job that had an application may still run; other jobs never started."""
+    """The new state of a job whose driver has ended. The job may still be running if it had an application."""
     if job.has_ended:
         return job
     return replace(job, phase=LOST if was_ready else FAILED, words=why)
 
 
 def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
-    """The state of a job for the contract. `starting`: the job waits for its application; `why`: the reason.
+    """Translate a job's state for the engine contract. `starting` is set while the application starts; `why` is the
+    reason.
 
     The host is left out, because the container itself reports the host name that users know.
     """
@@ -121,13 +122,13 @@ def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
 
 
 def waits_for(told: Told, slots: int, words: str, starting: bool) -> str:
-    """The text that explains why a job is queued; `words` describes the resources of each executor.
+    """The reason why a job is queued; `words` describes each executor's resources.
 
-    `starting`: the application is so young that executors may still be starting.
+    `starting` is set while the application is so young that executors may still be starting.
     """
     if not told.ready:
         return "the Spark application is starting"
     if told.executors >= slots:
         return f"application {told.application}: its executors are busy"
-    why = "the other executors are starting" if starting else "no worker of the cluster has these resources free"
+    why = "the other executors are starting" if starting else "no worker in the cluster has these resources free"
     return f"application {told.application} has {told.executors} of {slots} executors, each with {words}: {why}"
