@@ -88,7 +88,7 @@ async def test_without_py_spy_the_process_samples_itself_and_counts_its_objects(
     assert counted.memory_bytes > kept.bytes and counted.paused_s > 0
     assert (await service(tmp_path, child).dump_stacks(DumpStacks(name=NAME))).text.startswith("Thread 0x1")
     assert not list(tmp_path.glob("sample-*")), "nothing is left"
-    with pytest.raises(RpcError, match="need py-spy, which is not installed"):
+    with pytest.raises(RpcError, match="needs py-spy, which is not installed"):
         await service(tmp_path, child).profile(profile(native=True))
 
 

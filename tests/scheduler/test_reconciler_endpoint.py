@@ -202,7 +202,7 @@ async def test_logs_and_spans_are_kept_and_bounded(world: World) -> None:
         assert text.endswith("last line\n") and "cut off" not in text
         for name in ("../x", "scheduler", "a/b", "", "x" * 300, "scheduler.old"):
             end.process = name
-            with pytest.raises(InvalidRpcError, match="is not the name of a process"):
+            with pytest.raises(InvalidRpcError, match="is not the name of a container's process"):
                 await one.client.call(end)
         end.process = "stmgr-2"
         with pytest.raises(InvalidRpcError, match="stmgr-2 is not a process of container 1"):
