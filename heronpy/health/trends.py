@@ -52,7 +52,9 @@ def shift(signals: Signals, component: str) -> Shift | None:
     after = [rate for rate in rates[changed + 2 :][:SIDE_MAX] if rate is not None]
     if changed < 0 or len(before) < SIDE_MIN or len(after) < SIDE_MIN:
         return None
-    return Shift(median(before), median(after))
+    newest = [rate for rate in rates[-SIDE_MIN:] if rate is not None]
+    # A slowdown that is over has another cause, such as a dependency that was slow for some minutes.
+    return Shift(median(before), max([median(after), *newest[-1:]]))
 
 
 def _updated_in(signals: Signals, minutes: int) -> int:
@@ -107,7 +109,8 @@ def latency(signals: Signals) -> Latency | None:
             late = [value for value in minutes[-LATE_MIN:] if value is not None]
             before = [value for value in minutes[:-LATE_MIN] if value is not None]
             if len(late) == LATE_MIN and len(before) >= USUAL_MIN:
-                found.append(Latency(component, median(late), median(before), series == "complete_p99_s"))
+                now_s = min(median(late), late[-1])  # a latency that has fallen again needs no cause
+                found.append(Latency(component, now_s, median(before), series == "complete_p99_s"))
     return max(found, key=lambda one: one.now_s, default=None)
 
 

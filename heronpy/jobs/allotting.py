@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from heronpy.clusters.errors import RequestError
 from heronpy.clusters.session import Session
-from heronpy.common.errors import HeronError, NoNodeError
+from heronpy.common.errors import ConfigError, HeronError, NoNodeError
 from heronpy.common.settings import JOBS_FILE
 from heronpy.common.units import counted, format_bytes
 from heronpy.jobs.base import read_base
@@ -422,7 +422,8 @@ def allotting_of(session: Session, store: Store) -> Allotting:
     """Return an `Allotting` with the cluster's current quotas, for a command."""
     driver = TopologyDriver(session.target, session.common, session.state)
     allotting = Allotting(store, session.state, driver.needs)
-    allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
+    with suppress(ConfigError):  # the command has printed a warning, and the manager keeps the last quotas
+        allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
     return allotting
 
 

@@ -5,6 +5,7 @@ Topologies start from stored definitions, so this process runs no user code; onl
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -35,6 +36,7 @@ from heronpy.common.errors import (
     PackageError,
     TopologyError,
 )
+from heronpy.common.folders import heron_home
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.states import UP_STATES, has_failed, lifecycle_name, task_name
@@ -297,7 +299,10 @@ class TopologyDriver:
         except HeronError as error:
             raise StepError(" ".join(str(error).split())[:1000], isinstance(error, _FATAL)) from error
         except OSError as error:
-            raise StepError(f"{error.strerror}: {error.filename}") from error
+            place = f": {error.filename}" if error.filename else ""
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                place += f"; free space on the disk of {error.filename or heron_home()}"
+            raise StepError(f"{error.strerror}{place}") from error
         return {}
 
     def _check(self, job: str, step: plans.Check) -> None:

@@ -464,7 +464,9 @@ class _Round:
             vetoes = one in self.trouble
             usual_s = self.usual_s.get(one.component)
             if one.verdict is Verdict.DEPENDENCY and usual_s is not None:
-                one = replace(one, figures={"usual_s": usual_s} | one.figures)
+                # The component may have been full for longer than the dependency has been slow.
+                figures = {name: value for name, value in one.figures.items() if name != "for_s"}
+                one = replace(one, figures={"usual_s": usual_s} | figures)
             text = sentence(one, self.look.topology) + ("; more tasks would not help" if vetoes else "")
             component = "" if one.verdict in OF_MACHINES else one.component
             # At first, only some tasks of a slow host may be slow.
