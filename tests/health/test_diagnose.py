@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from heronpy.health.diagnose import diagnose
 from heronpy.health.doctor import finding_of, rank_of
@@ -75,6 +76,21 @@ def test_advice_names_the_command() -> None:
     needs = signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, culprits=["count-2"])
     assert advice(diagnose(needs)[0], "local", "wc") == "heron update local wc --component-parallelism count:6"
     assert advice(diagnose(signals(*EVEN))[0], "local", "wc") == ""
+
+
+def test_the_advice_for_a_topology_of_a_job_is_a_command_that_the_job_permits() -> None:
+    few, _, _ = CASES["too few"]
+    finding = diagnose(few)[0]
+    assert advice(finding, "local", "wc").startswith("heron update local wc --component-parallelism count:")
+    assert advice(finding, "local", "wc", job=True) == "heron job explain local wc"
+    slower, _, _ = CASES["bad update to a plan that is known"]
+    assert "heron job history local wc; heron events" in advice(diagnose(slower)[0], "local", "wc", job=True)
+
+
+def test_a_slowdown_that_is_over_is_not_blamed_on_the_update() -> None:
+    found, _, _ = CASES["bad update"]
+    recovered = history(busy=0.5, tasks=4, executed=[4000.0] * 50 + [2000.0] * 8 + [4000.0] * 2)
+    assert Verdict.BAD_UPDATE not in {one.verdict for one in diagnose(replace(found, history=recovered))}
 
 
 def test_the_advice_on_discards_has_the_number_of_tasks_that_would_do() -> None:
