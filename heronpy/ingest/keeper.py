@@ -37,7 +37,7 @@ PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
 LIVELY_S = 10.0
 #: Interval of the figures in seconds. Computing the figures reads all rows, and detects the end of a bounded run.
 FIGURES_S, BOUNDED_S = 5.0, 0.5
-#: Seconds that the end of a bounded run waits for unreadable bytes of bad ranges.
+#: Seconds for which unreadable bytes of a bad range are tried again, also at the end of a bounded run.
 RECORDS_S = 10.0
 
 
@@ -150,6 +150,8 @@ class LogKeeper(Spout):
         self._clean_at = self._show_at = 0.0
         self._ended = False
         self._records_by: float | None = None
+        #: File and beginning of each bad range with unreadable bytes -> monotonic time of the first try to read them.
+        self._unread: dict[tuple[int, int], float] = {}
         self._figures.count_for(self._options.pipeline)
         self._asking.show_alive(self._options.config.silent_s)
 
@@ -347,16 +349,24 @@ class LogKeeper(Spout):
         span, generation = one.span, self._generation
         found = requests.Line(span.file, span.begin, span.end)
         if self._stages.has_bad(record_name(generation, found)):
+            self._unread.pop((span.file, span.begin), None)
             return True
         path, head = watch.place_of(one.key, one.generation)
         chunk = requests.Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
         data, known = dead_bytes(self._options.files.root, chunk, found)
-        if not known and not at_once and watch.is_there(one.key, one.generation):
-            return False  # the file is being rotated: the next scan finds it
+        if not known and not at_once and not self._is_lost(watch, one):
+            return False  # the file is being rotated, or another keeper has found it: the next scan finds it
+        self._unread.pop((span.file, span.begin), None)
         answer, trace = requests.Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
         name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
         self._stages.write_bad(name, text)
         return True
+
+    def _is_lost(self, watch: Watch, one: commands.BadRange) -> bool:
+        """Whether the bytes of a bad range could not be read for a while, and the last scan did not find the file."""
+        now = time.monotonic()
+        since = self._unread.setdefault((one.span.file, one.span.begin), now)
+        return not watch.is_there(one.key, one.generation) and now - since >= RECORDS_S
 
     def _show(self) -> None:
         figures = self._asking.ask(commands.Show())

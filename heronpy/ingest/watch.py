@@ -192,10 +192,10 @@ class Watch:
                 return known.path, known.head
         return "", ""
 
-    def is_there(self, key: str, generation: int) -> bool:
-        """Whether the last scan found the file."""
-        names = ((one.key, one.generation, one.gone) for one in self._known.values())
-        return (key, generation, False) in names
+    def is_there(self, key: str, generation: int) -> bool | None:
+        """Whether the last scan found the file; None if this keeper does not know the file (yet)."""
+        known = [not one.gone for one in self._known.values() if (one.key, one.generation) == (key, generation)]
+        return any(known) if known else None
 
     def notices(self) -> list[Notice]:
         """Return the notices since the last call."""

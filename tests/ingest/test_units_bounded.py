@@ -15,6 +15,7 @@ from heronpy.ingest.bad import dead_bytes
 from heronpy.ingest.ledger import policy
 from heronpy.ingest.ledger.requests import Chunk, Line
 from heronpy.ingest.outputs.stages import Stages
+from heronpy.ingest.watch import Watch
 from tests.ingest.test_units_inside import PATIENCE_S, Running, options, run
 from tests.support.waiting import wait_for
 
@@ -54,8 +55,14 @@ def records(tmp_path: Path) -> list[bytes | None]:
     return [base64.b64decode(one) if one is not None else None for one in found]
 
 
-def test_the_record_is_there_at_the_end(tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_record_is_there_at_the_end(
+    tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """Also if another keeper has found the file, so that this keeper does not know it yet."""
     away = iter([True, True])
+    if not knows:
+        monkeypatch.setattr(Watch, "is_there", lambda self, key, generation: None)
 
     def rotating(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
         return (b"", False) if next(away, False) else dead_bytes(root, chunk, found)
