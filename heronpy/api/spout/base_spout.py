@@ -89,7 +89,8 @@ class BaseSpout(BaseComponent):
         """Return the input that this task has yet to emit: a number of tuples, a `Backlog`, or None.
 
         None means unknown. If a spout defines this method, it is called about once a second, between two calls of
-        `next_tuple` or while `emit` waits. It must return quickly and emit nothing. If it raises an exception,
-        the backlog is unknown. `heron top`, `heron metrics` and the tracker show the sum over the tasks.
+        `next_tuple` or while `emit` waits, also while full queues keep `next_tuple` from being called. It must
+        return quickly and emit nothing. If it raises an exception, the backlog is unknown. `heron top`,
+        `heron metrics` and the tracker show the sum over the tasks.
         """
         return None
