@@ -6,6 +6,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from heronpy.scaling.estimate import Known, threads
 from heronpy.scaling.figures import Figures, Past, Times
@@ -21,9 +22,9 @@ _MINUTES_MIN = 0.5
 
 
 def raised(known: Known, one: Figures) -> Known:
-    """Raise P to X / n if the tasks process more than P allows."""
+    """Raise P to X / n if the tasks process more than P allows, until later looks measure less, as after a burst."""
     done = (one.processed or 0.0) / threads(one) if one.tasks else 0.0
-    return known.believing(done) if known.measured and done > known.per_thread else known
+    return replace(known, measured=done / known.ratio) if known.measured and done > known.per_thread else known
 
 
 def lowered(known: Known, asked: float, threads_before: int) -> Known:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from heronpy.scaling.decisions import Alerted, Changed, Cleared, Judged, Refused, lag_text
-from heronpy.scaling.estimate import Known, Line, shown_lag
+from heronpy.scaling.estimate import Known, Line, lag_of, learned, shown_lag
 from heronpy.scaling.explaining import explained
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
-from heronpy.scaling.patterns import lowered
+from heronpy.scaling.patterns import lowered, raised
 from heronpy.scaling.plan import Outcome, decide
 from heronpy.scaling.reading import observation_of
 from heronpy.scaling.replaying import Minute, timeline_of
@@ -279,6 +279,24 @@ def test_a_broken_promise_is_told_also_while_the_tasks_are_pinned_or_the_scaler_
         job.looks(9, FEW, backlog=1e6)
         (alert,) = job.of(Alerted)
         assert alert.text.startswith("the lag of Day is ") and alert.text.endswith(f", above the promised 5s: {reason}")
+
+
+def test_a_burst_raises_the_rate_of_a_task_only_until_later_looks_measure_less() -> None:
+    work = Figures(name="work", is_spout=False, tasks=1, processed=2000.0, busy=1.0)
+    known = raised(Known(measured=900.0, looks=10), work)
+    assert known.per_thread == 2000.0
+    for at in range(40):
+        calm = replace(work, processed=780.0, busy=0.95)
+        known = raised(learned(known, calm, Observation(topology="Day", at=float(at), components=(calm,)), False), calm)
+    assert known.per_thread == pytest.approx(780.0 / 0.95, rel=0.05)
+
+
+def test_while_spouts_are_held_back_the_lag_counts_queues_and_the_rate_of_the_consumers() -> None:
+    read = Figures(name="read", is_spout=True, tasks=1, processed=0.0, backlog=20_000.0)
+    work = Figures(name="work", is_spout=False, tasks=2, processed=2000.0, inputs={"read": 0.0})
+    look = Observation(topology="Day", at=1.0, components=(read, work), held=1.0, end_to_end_s=12.0)
+    assert lag_of(look) == 12.0 and lag_of(replace(look, end_to_end_s=None)) == 10.0
+    assert lag_of(replace(look, components=(replace(read, backlog=0.0), work))) == 12.0
 
 
 def test_a_clock_that_is_set_back_by_a_day_makes_the_scaler_wait_for_nothing() -> None:
