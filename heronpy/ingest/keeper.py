@@ -151,7 +151,7 @@ class LogKeeper(Spout):
         self._ended = False
         self._records_by: float | None = None
         #: File and beginning of each bad range with unreadable bytes -> monotonic time of the first try to read them.
-        self._unread: dict[tuple[int, int], float] = {}
+        self._unreadable: dict[tuple[int, int], float] = {}
         self._figures.count_for(self._options.pipeline)
         self._asking.show_alive(self._options.config.silent_s)
 
@@ -349,14 +349,14 @@ class LogKeeper(Spout):
         span, generation = one.span, self._generation
         found = requests.Line(span.file, span.begin, span.end)
         if self._stages.has_bad(record_name(generation, found)):
-            self._unread.pop((span.file, span.begin), None)
+            self._unreadable.pop((span.file, span.begin), None)
             return True
         path, head = watch.place_of(one.key, one.generation)
         chunk = requests.Chunk(span.file, one.key, one.generation, span.begin, span.end, head, path)
         data, known = dead_bytes(self._options.files.root, chunk, found)
         if not known and not at_once and not self._is_lost(watch, one):
             return False  # the file is being rotated, or another keeper has found it: the next scan finds it
-        self._unread.pop((span.file, span.begin), None)
+        self._unreadable.pop((span.file, span.begin), None)
         answer, trace = requests.Bad(span.unit, span.tries, (found,), span.error), self._tries.of(generation, found)
         name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)
         self._stages.write_bad(name, text)
@@ -365,7 +365,7 @@ class LogKeeper(Spout):
     def _is_lost(self, watch: Watch, one: commands.BadRange) -> bool:
         """Whether the bytes of a bad range could not be read for a while, and the last scan did not find the file."""
         now = time.monotonic()
-        since = self._unread.setdefault((one.span.file, one.span.begin), now)
+        since = self._unreadable.setdefault((one.span.file, one.span.begin), now)
         return not watch.is_there(one.key, one.generation) and now - since >= RECORDS_S
 
     def _show(self) -> None:
