@@ -122,7 +122,9 @@ def shown(store: Store, job: str) -> dict[str, Any]:
 
 def started_of(running: Running) -> dict[str, int]:
     """Return how many tasks of each component were last started; empty if the topology is stopped."""
-    leaves = dict(running.leaves)
+    plan = running.plan
+    has_begun = plan is not None and not plan.undoing and any(isinstance(one, Start) for one in plan.steps[: plan.at])
+    leaves = dict(plan.target if plan is not None and has_begun else running.leaves)
     stopped = running.state == "STOPPED" or leaves.get(("run",), "stopped") == "stopped"
     return {} if stopped else {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}
 
