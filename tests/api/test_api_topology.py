@@ -171,7 +171,7 @@ def test_builder_refuses(options: Any) -> None:
     made = builder()
     with pytest.raises(ValueError, match="duplicate"):
         made.add_spout("words", Words, 1)
-    with pytest.raises(ValueError, match="without name"):
+    with pytest.raises(ValueError, match="without a name"):
         made.add_spec(Words.spec())
     with pytest.raises(ValueError, match="reserved"):
         made.add_spec(Words.spec("config"))

@@ -210,9 +210,7 @@ def test_a_bucket_above_the_memory_fails_the_run_by_name(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(splits.Sum, "process", large)
     run.start(workers=1)
-    with pytest.raises(
-        GaveUpError, match=r"stage 2 \(sum\) has failed.*more memory.*most of its tuples may have the same"
-    ):
+    with pytest.raises(GaveUpError, match=r"stage 2 \(sum\) has failed.*more memory.*most tuples have the same"):
         run.to_the_end()
     run.close()
     assert run.run.record.state is RunState.FAILED and not rows_of(tmp_path / "out")

@@ -328,5 +328,5 @@ def test_who_is_asked_to_stop_begins_no_file(
     replicator.give_up()
     assert follow(replicator, records_of(source)) == [1]
     assert target.checkpoints() == [] and replicator.counts.files_copied == 0
-    with pytest.raises(StoreError, match="given up"):
+    with pytest.raises(StoreError, match="was abandoned"):
         replicator._copy_file(1, FileRef(path="shared/" + "0" * 64), source)

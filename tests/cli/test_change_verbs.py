@@ -226,7 +226,7 @@ def test_update_that_changes_nothing_asks_nobody(heron: Heron, wordy: FakeTopolo
         (("--component-parallelism", "count:0"), "is not NAME:N"),
         (("--component-parallelism", "coun:2"), "did you mean 'count'?"),
         (("--component-parallelism", "count:2", "--component-parallelism", "count:3"), "is given both 2 and 3"),
-        (("--runtime-config", "a:1", "--container-number", "2"), "excludes"),
+        (("--runtime-config", "a:1", "--container-number", "2"), "cannot be used with"),
         (("--runtime-config", "a"), "does not have the form [component:]key:value"),
         (("--runtime-config", "coun:limit:1"), "did you mean 'count'?"),
     ],

@@ -160,7 +160,7 @@ async def test_a_process_that_ends_meanwhile(
         (Profile(name=NAME, duration_s=float("nan"), rate=10), "the duration is nan"),
         (Profile(name=NAME, duration_s=1, rate=0), "the rate is 0"),
         (Profile(name=NAME, duration_s=1, rate=1001), "from 1 to 1000"),
-        (Heap(name=NAME, top=3, limit_s=60), "from 0.05 to 5 s"),
+        (Heap(name=NAME, top=3, limit_s=60), "take 0.05 to 5 s"),
         (Heap(name=NAME, top=0, limit_s=1), "1 to 500 types"),
         (DumpStacks(name="../x"), "is not running in this container"),
     ],

@@ -189,7 +189,10 @@ def test_settings_that_leave_a_file_without_a_ledger_are_refused() -> None:
         ([], "last entry"),
         ([{"until": "2026-12-01", "urls": ["a"]}], "last entry"),
         ([{"urls": ["a"]}, {"urls": ["b"]}], "need an until"),
-        ([{"until": "2027-01-01", "urls": ["a"]}, {"until": "2026-01-01", "urls": ["a"]}, {"urls": ["b"]}], "rising"),
+        (
+            [{"until": "2027-01-01", "urls": ["a"]}, {"until": "2026-01-01", "urls": ["a"]}, {"urls": ["b"]}],
+            "in ascending order",
+        ),
         ([{"urls": []}], "different urls"),
         ([{"urls": ["a", "a"]}], "different urls"),
         ([{"url": "a"}], "until and urls"),

@@ -196,7 +196,7 @@ def test_a_ledger_takes_a_newer_map_only() -> None:
     assert newest(known, given, ["app-2026-12-01.log"]) == given
     assert newest(given, known, []) == given and newest(known, "", []) == known
     assert newest(known, Partitions(entries_of(second), 1).to_json(), []) == known
-    with pytest.raises(LedgerError, match=r"'app-2027-02-01.log' already"):
+    with pytest.raises(LedgerError, match=r"already has 'app-2027-02-01.log'"):
         newest(known, given, ["app-2026-12-01.log", "app-2027-02-01.log"])
     changed = partitions_of(known).with_entry(["b"], "2027-01-01", 0.0)
     assert changed.to_json() == given and entries_of(changed.setting()) == changed.entries

@@ -265,7 +265,7 @@ def test_options_have_the_site_of_the_submit_and_its_folders() -> None:
 @pytest.mark.parametrize(
     ("given_options", "words"),
     [
-        ({"site": "far east"}, "not a valid name"),
+        ({"site": "far east"}, "not a valid site name"),
         ({"logs": "/l/*/{site}.log"}, "after its first wildcard"),
         ({"replicas": "/r"}, "a list of folders"),
         ({"replicas": ["r"]}, "not an absolute path"),

@@ -172,7 +172,11 @@ class TestConsistent:
             ),
             ("oncall", {"scale": {"min": {"work": 41}}}, "but scale.min would be 41 and scale.max 40; change both"),
             ("oncall", {"definition": "a" * 64}, "definition aaaaaaaaaaaa is missing or damaged; deploy the program"),
-            ("scaler", tasks(41), "'parallelism.work' of layer scaler is 41; it must be from 1 to 40"),
+            (
+                "scaler",
+                tasks(41),
+                "'parallelism.work' of layer scaler is 41; it must be from scale.min (1) to scale.max (40)",
+            ),
             ("scaler", {"parallelism": {"call": 2}}, "because 'call' has no maximum; set scale.max.call"),
             (
                 "oncall",

@@ -24,7 +24,7 @@ def test_a_goal_is_missed_by_what_exceeds_it() -> None:
     assert BY_NAME.keys() >= GOALS.keys()
     found = judged({"batch_vs_stream": 0.9, "batch_charged": 1.0, "batch_vs_sql": 100.0})
     assert [one.ok for one in found] == [True, False]
-    assert "0.900x, at most 0.900x" in found[0].text
+    assert "0.900x, limit 0.900x" in found[0].text
 
 
 def test_two_processes_by_hand_count_each_line_once(tmp_path: Path) -> None:

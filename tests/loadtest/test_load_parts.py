@@ -299,5 +299,5 @@ def test_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({**document(1, 1, 1), "schema": 99}))
     with pytest.raises(ConfigError, match="has schema 99, but this heronpy reads 1"):
         results.read(path)
-    with pytest.raises(ConfigError, match="is of profile 'q', not 'p'"):
+    with pytest.raises(ConfigError, match="is for profile 'q', not 'p'"):
         results.compare(document(1, 1, 1), {**document(1, 1, 1), "profile": "q"})

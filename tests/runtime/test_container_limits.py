@@ -84,7 +84,7 @@ def test_status_says_why_a_container_has_no_limits(heron: Heron, out: Path) -> N
         heron.submit(PROGRAM, "limited", "--out", out)
         said = "Container 1 is not limited to the requested CPU and memory, because no control group"
         shown = " ".join(heron("status", "local", "limited").ok().out.split())
-        assert f"{said} can be made (no control group of this process has the controller 'memory')" in shown
+        assert f"{said} can be created (no control group of this process has the controller 'memory')" in shown
         heron.kill("limited")
     finally:
         groups.__exit__(None, None, None)

@@ -80,9 +80,9 @@ def test_s12_the_log_says_who_changed_what_and_no_value(house: House, caplog: py
 
     house.within(ask)
     said = [record.getMessage() for record in caplog.records if record.name == "heronpy.tracker"]
-    changes = [text.partition(": ")[0] for text in said if "asked for" in text]
+    changes = [text.partition(": ")[0] for text in said if "requested" in text]
     who = f"uid {os.getuid()}"
-    assert changes == [f"{who} asked for {action} of local/me/default/wordy" for action in ("deactivate", "update")]
+    assert changes == [f"{who} requested {action} of local/me/default/wordy" for action in ("deactivate", "update")]
     assert any("1 request refused so far" in text for text in said) and CANARY not in caplog.text
 
 

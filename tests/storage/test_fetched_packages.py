@@ -125,7 +125,7 @@ def test_what_is_not_whole_is_no_entry(tmp_path: Path, read: Callable[[int], byt
 
 
 def test_a_name_that_is_no_digest_leads_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(PackageError, match="does not have a digest"):
+    with pytest.raises(PackageError, match="is not named by its digest"):
         PackageStore(tmp_path).fetch("../../etc", _away, 10, b"")
 
 

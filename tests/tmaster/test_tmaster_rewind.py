@@ -277,4 +277,4 @@ def test_a_request_that_waited_in_vain_hears_what_is_under_way() -> None:
     w.mute = {1}
     w.request(events.CheckpointRequested, True)
     reply = w.answer(w.request(events.CheckpointRequested, False))
-    assert "number 1 is still in progress" in str(reply.error)
+    assert "checkpoint 1 is still in progress" in str(reply.error)

@@ -45,7 +45,7 @@ def test_a_dry_run_says_what_it_would_do(
     assert answer.status_code == 200, answer.text
     assert said in answer.json()["text"] and answer.json()["dry_run"]
     assert requests(busy) == [] and busy.state.exists(paths.topology("wordy"))
-    assert "asked for" not in caplog.text
+    assert "requested" not in caplog.text
 
 
 def test_an_action_is_done_and_written_down(
@@ -57,9 +57,9 @@ def test_an_action_is_done_and_written_down(
     assert requests(busy) == ["set_state", "restart_target"]
     asked = dict(busy.asked)["restart_target"]
     assert isinstance(asked, control_pb2.RestartTarget) and asked.task_id == 2
-    said = [record.getMessage() for record in caplog.records if "asked for" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "requested" in record.getMessage()]
     assert [text.partition(": ")[0] for text in said] == [
-        f"uid {os.getuid()} asked for {action} of local/me/default/wordy" for action in ("deactivate", "restart")
+        f"uid {os.getuid()} requested {action} of local/me/default/wordy" for action in ("deactivate", "restart")
     ]
 
 

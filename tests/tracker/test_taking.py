@@ -94,7 +94,7 @@ def test_stacks_are_asked_for_and_given(
         assert [type(one).__name__ for one in service.asked] == ["DumpStacks"]
 
     with_service(asking, monkeypatch, test)
-    assert "asked for stacks of container_1_count_2 of local/me/default/wordy: done" in caplog.text
+    assert "requested stacks of container_1_count_2 of local/me/default/wordy: done" in caplog.text
 
 
 def test_a_profile_and_a_heap_have_their_shapes(
