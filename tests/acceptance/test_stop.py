@@ -60,7 +60,7 @@ def test_a_stop_with_a_savepoint_comes_back_where_it_was(heron: Heron, tmp_path:
     submit(heron, out)
     when_checkpoints(heron, 1)
     done = heron("stop", "local", "Counts", "--savepoint").ok().out
-    [savepoint] = [line.rsplit(" ", 1)[1] for line in done.splitlines() if "to come back:" in line]
+    [savepoint] = [line.rsplit(" ", 1)[1] for line in done.splitlines() if "to resume:" in line]
     assert heron.names() == [] and Path(savepoint, "metadata").is_file()
     shown = heron("checkpoints", "show", "local", "Counts", savepoint, "--json").json()
     assert shown["kind"] == "savepoint"

@@ -30,7 +30,7 @@ EQUAL: dict[str, tuple[str, ...]] = {
     "batch/programs/splits.py": ("sums", "{out}/rows", "5", "100"),
     "batch/programs/visits.py": ("visits", "{out}/*.log", "{out}/rows"),
     "connectors/programs/rewound_sources.py": ("sources", "--file", "{out}/a.log", "--out", "{out}/rows"),
-    "connectors/programs/spark_numbers.py": ("numbers", "--file", "{out}/a.log", "--table", "t", "--mode", "ATLEAST_ONCE"),
+    "connectors/programs/spark_numbers.py": ("numbers", "--file", "{out}/a.log", "--table", "t", "--reliability", "ATLEAST_ONCE"),
     "runtime/programs/dropping.py": ("drops", "--out", "{out}", "--count", "200"),
     "runtime/programs/poison.py": ("poison", "--out", "{out}"),
 }  # fmt: skip

@@ -36,7 +36,7 @@ class Run:
         self.table = folder / "table"
         self.file = folder / "numbers.txt"
         self.file.write_text(numbers(0, ROWS))
-        words = ("--file", self.file, "--table", self.table, "--mode", mode, *more)
+        words = ("--file", self.file, "--table", self.table, "--reliability", mode, *more)
         settings = ("heron.checkpoint.interval_s=0.5", f"heron.spark.max_retries={retries}")
         words += tuple(word for one in settings for word in ("--config-property", one))
         heron("submit", "local", PROGRAM, NAME, *words, timeout_s=400.0).ok()

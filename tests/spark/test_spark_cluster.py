@@ -299,7 +299,7 @@ def test_a_table_is_exact_through_the_loss_of_hosts(home: Path) -> None:
         host_engine.on_hosts(shared / "engine", address, hosts)
         (shared / "numbers.txt").write_text("".join(f"{number:07d}\n" for number in range(ROWS)))
         table = shared / "table"
-        words = ("--file", shared / "numbers.txt", "--table", table, "--mode", "EFFECTIVELY_ONCE")
+        words = ("--file", shared / "numbers.txt", "--table", table, "--reliability", "EFFECTIVELY_ONCE")
         by_name = {host.name: host for host in hosts}
         try:
             it.heron("submit", "hosts", PROGRAM, NAME, *words, "--arrow", "--row-pause-ms", "4")

@@ -60,7 +60,7 @@ def store(spark, df, batch):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
-    for name in ("--file", "--table", "--mode"):
+    for name in ("--file", "--table", "--reliability"):
         parser.add_argument(name, required=True)
     parser.add_argument("--arrow", action="store_true")
     parser.add_argument("--row-pause-ms", type=float, default=1.0)
@@ -89,7 +89,7 @@ def main() -> None:
     )
     builder.set_config(
         {
-            "topology.reliability.mode": args.mode,
+            "topology.reliability.mode": args.reliability,
             "topology.max.spout.pending": 2000,
             "topology.message.timeout.secs": 300,
         }
