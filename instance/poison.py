@@ -323,7 +323,7 @@ class PoisonGuard:
         return self._mode == "EFFECTIVELY_ONCE" or (self._mode == "ATLEAST_ONCE" and bool(tup.roots))
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:
-        """Charge a failed try; return True if the tuple is given up now or must be skipped next time."""
+        """Count a failed attempt at a tuple; return True if the tuple is given up now or must be skipped next time."""
         if not self._comes_again(tup):
             self._letters.bury(tup, why, 1)
             self._journal.spoken = self._name.epoch

@@ -406,7 +406,7 @@ class SpoutTask(Task):
         return traced + made, dry
 
     def _serve_interrupt(self) -> None:
-        """Serve the inbox, unless only user code has ended its chunk of calls."""
+        """Serve the inbox, unless the interrupt means only that user code has ended its chunk of calls."""
         if self.control.inbox:
             self.serve_inbox()
         else:

@@ -163,7 +163,7 @@ class TaskState:
             self._pieces = Pieces()
 
     def write_channel(self, checkpoint: int, snapshot: TaskSnapshot, frames: list[bytes], tuples: int) -> None:
-        """Add the frames that are in flight to the task to a snapshot (for unaligned checkpoints)."""
+        """Add to a snapshot the frames in flight to the task (for unaligned checkpoints)."""
         data = encode(list(frames))
         before = self.store.bytes_written
         name = f"task-{self.task_id}-channel-{self.attempt}"

@@ -111,7 +111,7 @@ class Used(Struct, kw_only=True):
 
 
 def how_ended(last_state: str) -> str:
-    """`finished`, `failed` or `killed`, for the topology's last state, such as `running`."""
+    """How a topology ended (`finished`, `failed` or `killed`), given its last recorded state, such as `running`."""
     return last_state if last_state in ("finished", "failed") else "killed"
 
 

@@ -52,7 +52,7 @@ class KeyKind(enum.Enum):
     COUNT = "a whole number of 1 or more"
     NUMBER = "a number of 0 or more"
     POSITIVE = "a number above 0"
-    BYTES = "an amount of bytes such as 512MB"
+    BYTES = "a size in bytes, such as 512MB"
     MODE = "one of " + ", ".join(RELIABILITY_MODES)
     DROP = f"false, true, {DROP_NEWEST} or {SAMPLE}"
     ANY = "any value"

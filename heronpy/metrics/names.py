@@ -205,7 +205,7 @@ _STMGR = (
     Metric("__stmgr_refused_connections", _C, "", "", "Connections refused because they lack the topology's key."),
     Metric("__stmgr_refused_links", _C, "", "", "Link messages whose sender is not a stream manager of the plan."),
     Metric("__stmgr_fenced_links", _C, "", "", "Connections refused because a newer incarnation exists."),
-    Metric("__stmgr_lost_links", _C, "", "", "Links to other stream managers that broke."),
+    Metric("__stmgr_lost_links", _C, "", "", "Broken links to other stream managers."),
     Metric("__stmgr_refused_tasks", _C, "", "", "Refused registrations of tasks of other containers."),
     Metric("__stmgr_fenced_tasks", _C, "", "", "Tasks refused because a newer incarnation exists."),
     Metric("__stmgr_unacked_roots", _G, "", "", "Spout tuples whose tuple tree is not complete."),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Pins:
-    """Protected files by checkpoint, for this process only. Safe for threads."""
+    """Protected files by checkpoint, for this process only. Thread-safe."""
 
     def __init__(self) -> None:
         self._pins: dict[int, set[str]] = {}

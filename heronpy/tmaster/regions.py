@@ -81,7 +81,7 @@ class Region(Struct):
 
     @property
     def name(self) -> str:
-        """The name of the region for users."""
+        """The region's name, as shown to users."""
         names = sorted(self.components)
         return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 

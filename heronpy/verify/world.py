@@ -81,7 +81,7 @@ class World:
     may_fail: bool = False
     """Whether the topology may be FAILED because of the current fault."""
     complete: bool = False
-    """Whether the whole input was processed, so that missing tuples are lost."""
+    """Whether the whole input was processed; if so, missing tuples were lost."""
     _tree: Tree | None = None
     _next_memory: float = 0.0
 

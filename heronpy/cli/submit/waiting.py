@@ -51,7 +51,7 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
 
 
 def user_errors(session: Session, name: str) -> str:
-    """The tracebacks of user code without duplicates: attempts at a unit raise one error with different first lines."""
+    """The distinct tracebacks of user code: attempts at a unit raise one error with different first lines."""
     told = {
         (item.type, item.traceback.partition("\n")[2] or item.message): item
         for item in _exceptions(session, name)

@@ -126,7 +126,7 @@ def batch_straggler_command(**flags: Any) -> int:
 @click.option("--keys", type=click.IntRange(100, 100_000_000), default=1_000_000, show_default=True,
               help="Number of keys in the state.")  # fmt: skip
 @click.option("--value-bytes", type=click.IntRange(1, 10_000_000), default=8, show_default=True, metavar="BYTES",
-              help="Size of a value; 10,000 keys of 100,000 bytes are 1 GB.")  # fmt: skip
+              help="Size of a value in bytes; 10,000 keys with values of 100,000 bytes make 1 GB.")  # fmt: skip
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
               help="Folder to write to (default: the temporary folder).")  # fmt: skip
 @_output_flags

@@ -83,7 +83,7 @@ class View(Protocol):
         """Done spans that adjoin a chunk of the unit, ordered by file and begin."""
 
     def spans(self, file: int) -> Sequence[Span]:
-        """All spans of a file, ordered by begin."""
+        """All spans of a file, in the order of their first bytes."""
 
     def bad(self, after: tuple[int, int], limit: int, root: int | None = None) -> Sequence[Span]:
         """Bad spans after the position `(file, begin)`, ordered by file and begin."""

@@ -133,7 +133,7 @@ def latency(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def straggler(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Make one of three workers ten times as slow, and measure units from the first attempt to visible rows."""
+    """Make one of three workers ten times as slow; measure from first attempts to visible rows."""
     made = Pipeline(where, f"straggler-{number}")
     units = max(WORKERS + 1, int(sizes.seconds / UNIT_S) * (WORKERS - 1))
     lines = units * UNIT_LINES
