@@ -121,10 +121,12 @@ def test_a_killed_slot_s_containers_are_elsewhere_at_once_and_its_successor_gets
     world = _calm()
     there = {key for key, slots in world.where().items() if slots == [1]}
     assert there
+    ran = {shard for shard, owner in enumerate(world.map.owners) if owner.slot == 1}
     world.kill(1)
     world.slots[1].starts_at = world.now + 200
     world.run(10)
     assert world.settles(5) and not any(slots == [1] for slots in world.where().values())
+    assert not any(world.map.owners[shard].moved for shard in ran), "containers of a lost slot were lost"
     world.run(400)
     assert {owner.slot for owner in world.map.owners} == {1, 2, 3}
 
@@ -178,9 +180,11 @@ def test_a_pool_of_one_slot_comes_back_by_itself() -> None:
 def test_a_slot_that_is_drained_or_beyond_the_size_gives_all_shards_in_order() -> None:
     for smaller in ({"drained": (3,)}, {"slots": 2}):
         world = _calm()
+        ran = {shard for shard, owner in enumerate(world.map.owners) if owner.slot == 3}
         world.pool = replace(world.pool, **smaller)
         world.run(30)
         assert world.settles(5) and world.is_moved_from(3)
+        assert all(world.map.owners[shard].moved for shard in ran), "a planned move loses no container"
 
 
 @pytest.mark.parametrize(
