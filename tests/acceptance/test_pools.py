@@ -94,7 +94,8 @@ def runs(process: psutil.Process, module: str) -> bool:
 def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path) -> None:
     heron, out = pool, tmp_path / "out"
     rate = ("--config-property", "heron.checkpoint.interval_s=0.5")
-    heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *rate).ok()
+    small = ("--config-property", "heron.packing.instance_cpu=0.5")  # all of it fits into two slots
+    heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *rate, *small).ok()
     first = in_state(heron, "IN_SYNC")["topology_id"]
     wait_for(lambda: all_up(heron), 60.0, "all tasks")
     when_checkpoints(heron, 1)
@@ -175,7 +176,9 @@ def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> N
     assert heron.names() == []
     large = ("--config-property", "heron.packing.instance_cpu=5")
     made = heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *large)
-    made.refused(USAGE, "job 'Counts' cannot run in pool 'small'", "asks for 5", "pool 'small' has 4 cores")
+    made.refused(
+        USAGE, "job 'Counts' cannot run in pool 'small'", "a task of line is larger than a slot", "which has 4 cores"
+    )
     assert heron("job", "list", "local", "--json").json() == []
     small = ("--config-property", "heron.packing.instance_cpu=0.5")
     heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *small, "--detach").ok()

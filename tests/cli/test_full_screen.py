@@ -222,7 +222,9 @@ def test_the_culprit_and_what_to_do_come_first_on_a_small_terminal() -> None:
     assert shown[0].startswith("clicks  RUNNING  8/8 tasks up  1h01m  physical plan 7")
     assert shown[1].startswith("! SKEW data skew: container_1_count_3, one of 2 tasks")
     assert any(line.startswith("next: more tasks will not help") for line in shown)
-    assert "spouts held back 83% of the time, now by container_1_count_3 (for 41s, 1MB queued)" in " ".join(" ".join(shown).split())
+    assert "spouts held back 83% of the time, now by container_1_count_3 (for 41s, 1MB queued)" in " ".join(
+        " ".join(shown).split()
+    )
     head = next(line for line in shown if line.startswith("  name"))
     assert head.split() == ["name", "out/s", "in/s", "busy", "queue", "p99", "up", "blkd", "cpu", "last", "minutes"]
     assert any(line.startswith(" !count ") for line in shown), "not by colour alone"

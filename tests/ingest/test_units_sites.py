@@ -197,4 +197,4 @@ def test_what_a_site_or_a_ledger_cannot_be_is_one_sentence(heron: Heron, root: P
     heron("submit", "local", *property_of, PROGRAM, *words).refused(USAGE, "'far east' is not a valid site name")
     heron("units", "list", "--ledger", '[{"until": "soon"}]').refused(FAILED, "needs a list of different urls")
     heron("units", "site", "lines", "east", "down", "--ledger", ledger).refused(FAILED, "there is no ledger")
-    heron("units", "list", "--ledger", "[").refused(FAILED, "are no JSON")
+    heron("units", "list", "--ledger", "[").refused(FAILED, "are not valid JSON")

@@ -219,7 +219,7 @@ def test_a_bad_line_ends_a_topology_that_wants_it_so(heron: Heron, logs: Path, t
     begin = sum(len(line) + 1 for line in lines[:77])
     flags = ("--logs", logs, "--table", table, "--on-bad", "fail", "--workers", 2)
     heron.submit(PROGRAM, *flags)
-    cause = f"a.log {begin}-{begin + len(lines[77]) + 1}: ValueError: cannot read bad 77"
+    cause = f"a.log bytes {begin}-{begin + len(lines[77]) + 1}: ValueError: cannot read bad 77"
     status = heron.when_state("lines", "FAILED")
     assert cause in status["cause"] and "heron units retry lines" in status["cause"]
     # The other worker sees it in the ledger, and neither is started again.

@@ -64,7 +64,11 @@ def test_an_update_outlives_its_master(heron: Heron, out: Path, fails: bool) -> 
     try:
         heron.when("wc", lambda now: "update" in str(now["lifecycle"]).lower() or "UPDATING" in str(now), "an update")
         os.kill(master, signal.SIGKILL)
-        wait_for(lambda: heron.pid("wc", "tmaster") not in (0, master), 30.0, "a new master")
+        # Until the new master runs, the status command fails.
+        wait_for(
+            lambda: heron("status", "local", "wc", "--json").code == 0 and heron.pid("wc", "tmaster") != master,
+            30.0, "a new master",
+        )  # fmt: skip
         assert update.poll() is None
         if fails:
             (out / "fail").touch()
