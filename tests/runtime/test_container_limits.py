@@ -46,7 +46,7 @@ def test_a_container_has_no_more_than_it_asks_for(heron: Heron, out: Path) -> No
     if not can_write():
         pytest.skip("control groups cannot be written here")
     heron.submit(PROGRAM, "limited", "--out", out)
-    heron.when_logged("limited", r"container 1 has at most 0.25 cores and 400MB of memory", "executor-1")
+    heron.when_logged("limited", r"a control group limits container 1 to 0.25 cores and 400MB of memory", "executor-1")
     name = "container_1_takes_1"
     task = heron.pid("limited", name)
     [path] = {line.rpartition("/")[2] for line in groups_of(task)}
