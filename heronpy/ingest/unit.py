@@ -86,7 +86,12 @@ class SuspectPage:
 
     def clear(self) -> None:
         """Record that the attempt is processing no line."""
-        _FORM.pack_into(self._map, 0, 0, 0, 0, 0, 0)
+        if not self._map.closed:
+            _FORM.pack_into(self._map, 0, 0, 0, 0, 0, 0)
+
+    def close(self) -> None:
+        """Release the file, which a successor reads."""
+        self._map.close()
 
 
 class LogUnit:

@@ -141,10 +141,13 @@ class LogWorker(Spout):
     def close(self) -> None:
         """Return the unit, so that another worker gets it sooner, unless the attempt counts as a failed try."""
         self._discard()
-        if self._breaks:
-            self._asking.close()
-        else:
-            self._asking.leave()
+        try:
+            if self._breaks:
+                self._asking.close()
+            else:
+                self._asking.leave()
+        finally:
+            self._page.close()
 
     def _farewell(self, after: str) -> requests.GiveBack:
         """Return the request that reports the predecessor's unit, and whether the unit may have killed that process."""
