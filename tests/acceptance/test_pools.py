@@ -94,7 +94,13 @@ def runs(process: psutil.Process, module: str) -> bool:
 def test_a_job_in_a_pool_counts_exactly_whoever_dies(pool: Heron, tmp_path: Path) -> None:
     heron, out = pool, tmp_path / "out"
     rate = ("--config-property", "heron.checkpoint.interval_s=0.5")
-    small = ("--config-property", "heron.packing.instance_cpu=0.5")  # all of it fits into two slots
+    # All of it fits into two slots.
+    small = (
+        "--config-property",
+        "heron.packing.instance_cpu=0.5",
+        "--config-property",
+        "heron.packing.instance_ram_bytes=500MB",
+    )
     heron("job", "create", "local", EXAMPLE, *words(out), "--pool", "small", *rate, *small).ok()
     first = in_state(heron, "IN_SYNC")["topology_id"]
     wait_for(lambda: all_up(heron), 60.0, "all tasks")
