@@ -371,7 +371,7 @@ class Step(Enum):
 class Aligner(Generic[T]):
     """Aligns the barriers of one bolt task.
 
-    `sources` are the tasks that send to it. `checkpoint` is the checkpoint being aligned, 0 if there is none.
+    `sources` are the tasks that send to it. `checkpoint` is the checkpoint being aligned, or 0.
     """
 
     def __init__(self, sources: Iterable[int], bytes_max: int) -> None:

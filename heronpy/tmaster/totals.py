@@ -439,7 +439,7 @@ class Totals(Struct):
 
     @classmethod
     def of(cls, kept: control_pb2.TotalsLedger | None, topology_id: str) -> Totals:
-        """Restore a predecessor's totals; start new totals if there are none or they belong to another topology."""
+        """Restore a predecessor's totals; start new totals if no totals exist or they belong to another topology."""
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
             return totals

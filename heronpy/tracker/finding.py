@@ -27,7 +27,7 @@ START_S, STOP_S, LOOK_S = 15.0, 10.0, 0.02
 
 
 def find(home: Path) -> Running | None:
-    """Return the running tracker; None if there is none or it does not answer."""
+    """Return the running tracker; None if no tracker runs or answers."""
     check_root(home, "HERON_HOME")
     folder = folder_of(home)
     return _answering(folder) if (folder / RECORD).exists() else None
@@ -112,7 +112,7 @@ def _ended(running: Running) -> bool:
 
 
 def stop(home: Path) -> Running | None:
-    """End and return the running tracker; None if there is none. Raises ConfigError if `heron ui` did not start it."""
+    """End and return the running tracker; None without one. Raises ConfigError if `heron ui` did not start it."""
     import psutil
 
     from heronpy.tracker import place

@@ -212,6 +212,6 @@ def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:
-    """The token in an Authorization header; None if there is none."""
+    """The token in an Authorization header; None without a token."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None

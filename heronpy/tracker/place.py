@@ -78,7 +78,7 @@ def last_port(folder: Path) -> int | None:
 
 
 def read(folder: Path) -> Running | None:
-    """The running tracker; None if there is none, or if the record is damaged."""
+    """The running tracker; None if no tracker runs, or if the record is damaged."""
     try:
         found = msgspec.json.decode(read_own(folder / RECORD, _MAX_BYTES), type=Running)
     except (OSError, msgspec.DecodeError, ConfigError):

@@ -196,7 +196,7 @@ class Watched:
             return  # the figures are shown without it; the next answer reads it again
 
     def _plan_node(self) -> int:
-        """The version of the packing plan's node; 0 if there is none. Blocking."""
+        """The version of the packing plan's node; 0 without a node. Blocking."""
         found = self.session.state.get(paths.packing_plan(self.name))
         return found[1] if found is not None else 0
 

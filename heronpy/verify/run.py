@@ -134,7 +134,7 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
 
 
 def play_faults(world: World, run: Run, act: Act) -> str:
-    """Inject the faults, end the input, and wait until it has arrived; return the error, or '' if there is none."""
+    """Inject the faults, end the input, and wait until it has arrived; return the error, or '' without an error."""
     error = ""
     try:
         world.until(lambda: world.arrived() > 0, FIRST_S, "the first tuple")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from heronpy.clusters.errors import ClusterError, NotThereError
+from heronpy.clusters.session import Session
 from heronpy.clusters.stopping import EFFECTIVELY_ONCE
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import (
@@ -26,6 +28,7 @@ from heronpy.common.folders import make_folders
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.alerting import Alerts
+from heronpy.jobs.allotting import allotting_of
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
@@ -34,7 +37,7 @@ from heronpy.jobs.manager import LOOK_S, Syncing, folder_of
 from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
 from heronpy.jobs.report import shown
 from heronpy.jobs.scaler import Scaler
-from heronpy.jobs.store import Scaled
+from heronpy.jobs.store import Scaled, Store
 from heronpy.jobs.syncer import Running, StepError, released
 from heronpy.launching import importing
 from heronpy.packing import pack, resize
@@ -277,6 +280,37 @@ def test_a_program_that_no_longer_fits_the_newest_checkpoint_is_not_tried_again(
     with pytest.raises(StepError, match="is in the checkpoint, but 'work' keeps none") as raised:
         driver.perform("Day", Check(()))
     assert raised.value.fatal
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "^No space left on device; free space on the disk of /"),
+        (OSError(errno.ENOSPC, "No space left on device", "/d/f"), "^No space left on device: /d/f; free space on the"),
+        (PermissionError(errno.EACCES, "Permission denied", "/d/f"), "^Permission denied: /d/f$"),
+    ],
+)
+def test_a_step_that_the_disk_refuses_names_the_place(
+    state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    driver = TopologyDriver(Target("local"), Common(), state)
+
+    def refused(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(driver, "prepared", refused)
+    with pytest.raises(StepError, match=said):
+        driver.perform("Day", Check(()))
+
+
+def test_a_damaged_jobs_yaml_keeps_no_change_of_a_job_in_a_pool_back(state: MemoryStateManager, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "jobs.yaml").write_text("prority: 7\n")
+    session = Session(Target("local"), Common(config_path=str(tmp_path)))
+    session.state = state
+    with pytest.raises(ConfigError, match="unknown key 'prority'"):
+        read_base(session.conf_dirs(), "local")
+    assert allotting_of(session, Store(state)).quotas == {}
 
 
 def test_a_check_judges_the_savepoint_that_the_running_topology_will_take(
