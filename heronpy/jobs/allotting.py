@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -41,6 +41,8 @@ log = logging.getLogger("heronpy.jobs")
 FRESH_S: Final = 1.0
 #: Number of jobs whose needs are remembered.
 NEEDS_MAX: Final = 4096
+#: Number of jobs that a sentence names.
+JOBS_SHOWN: Final = 5
 #: Resources for one task of each component, and the resources that the job needs in addition.
 Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
@@ -177,18 +179,18 @@ class Allotting:
         }  # fmt: skip
         return found
 
-    def check_change(self, job: str, before: View | None, after: View) -> None:
-        """Raise RequestError if a new job (`before` is None) could never run in its pool, or if a changed job would no
-        longer run.
+    def check_change(self, job: str, before: View | None, after: View) -> list[str]:
+        """Return the other jobs of the pool that this change, or this new job (`before` is None), would stop.
 
-        A new job may wait for free resources. A job that lacks resources may be changed, except to more tasks.
+        Raises RequestError if a new job could never run in its pool, or if a changed job would no longer run. A new job
+        may wait for free resources. A job that lacks resources may be changed, except to more tasks.
         """
         running = self._store.running(job)[0] or Running("")
         new = wish_of(self._store, after, running).leaves
         old = wish_of(self._store, before, running).leaves if before is not None else {}
         pool = pool_of(new)
         if not pool or _claiming(old) == _claiming(new):
-            return
+            return []
         changed = [
             f"{name_of(path)}={_text(path, value)}"
             for path, value in _claiming(values_of(after.found)).items()
@@ -199,7 +201,7 @@ class Allotting:
         if unfit:
             if before is None or pool_of(old) != pool or self._unfit(job, old, pool) != unfit:
                 raise RequestError(f"{what}: {unfit}")
-            return  # as before
+            return []  # as before
         if before is not None and old.get(("run",)) != "stopped":
             more = [one for one, count in tasks_of(new).items() if count > tasks_of(old).get(one, 0)]
             if more or pool_of(old) != pool or self._runs(job, before, old, pool):
@@ -207,6 +209,10 @@ class Allotting:
                 self.check_tasks(job, after, more or [one for one in shrunk if ("parallelism", one) in new], more)
         elif never := self._never(job, after, new, pool):
             raise RequestError(f"{what}: {never}; reduce its resources, or {_more_room(never, after)}")
+        size, claims = read_pool(self._state, pool), self._known_claims(pool)
+        claim = claim_of(job, after, new, running, self._needs_at(job, new), pool)
+        slots = _slots(size) if size is not None else []
+        return self._stopped(slots, slots, claims, claims | {job: claim})
 
     def _unfit(self, job: str, leaves: Leaves, pool: str) -> str:
         """Return why a job cannot be placed: its pool does not exist, or a container is larger than a slot."""
@@ -283,7 +289,14 @@ class Allotting:
         if size is None:
             return []
         claims = self._known_claims(pool)
-        now, then = (allot(_slots(one), self.quotas, claims.values(), time.time()) for one in (size, smaller))
+        return self._stopped(_slots(size), _slots(smaller), claims, claims)
+
+    def _stopped(
+        self, slots: list[Amount], new_slots: list[Amount], claims: dict[str, Claim], new_claims: dict[str, Claim]
+    ) -> list[str]:
+        """Return the jobs that run with these slots and claims, but would not run with the new ones."""
+        now = allot(slots, self.quotas, claims.values(), time.time())
+        then = allot(new_slots, self.quotas, new_claims.values(), time.time())
         return sorted(job for job in now if now[job].runs and not then[job].runs)
 
     def _known_claims(self, pool: str) -> dict[str, Claim]:
@@ -325,6 +338,12 @@ class Allotting:
         if isinstance(found, RequestError):
             raise found
         return found
+
+
+def jobs_text(names: Sequence[str]) -> str:
+    """Return the jobs as text, such as `jobs 'Day', 'Night'`."""
+    more = f" and {len(names) - JOBS_SHOWN} more" if len(names) > JOBS_SHOWN else ""
+    return f"job{'s' if names[1:] else ''} {', '.join(map(repr, names[:JOBS_SHOWN]))}{more}"
 
 
 def jobs_of(store: Store, pool: str) -> list[str]:
@@ -427,8 +446,12 @@ def allotting_of(session: Session, store: Store) -> Allotting:
     return allotting
 
 
-def store_of(session: Session) -> Store:
-    """Return the store for changes by people, which refuses changes that the job's limits or its pool do not allow."""
+def store_of(session: Session, tell: Callable[[str], None] = lambda text: None) -> Store:
+    """Return the store for changes by people, which refuses changes that the job's limits or its pool do not allow.
+
+    `tell` gets a sentence about each set of other jobs that a change stops.
+    """
+    told = set[str]()
 
     def program_tasks(view: View) -> dict[str, int]:
         return {one.name: one.parallelism for one in _program(store, view).definitions}
@@ -439,7 +462,11 @@ def store_of(session: Session) -> Store:
         check_maximum(job, before, after, program_tasks(after), had)
         check_fixed(store, job, before, after)
         if after.document.place.pool:
-            allotting_of(session, store).check_change(job, before, after)
+            stopped = allotting_of(session, store).check_change(job, before, after)
+            text = f"job '{job}' takes resources from others: {jobs_text(stopped)} will be stopped until there is capacity"
+            if stopped and text not in told:  # a change is checked again when another writer was faster
+                told.add(text)
+                tell(text)
 
     store = Store(session.state, check=check)
     return store

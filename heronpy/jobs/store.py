@@ -245,6 +245,11 @@ class Store:
             raise StateError(f"job '{name}' is running or being changed; stop the job first{how}")
         if not self._state.exists(paths.job(name)):
             raise self._no_job(name)
+        run = ""
+        with suppress(HeronError):  # a job that cannot be read can be deleted
+            run = self.get(name).document.run
+        if run == "running" and running is not None and running.allotted is not None:
+            raise StateError(f"job '{name}' waits for capacity to start again; stop the job first{how}")
         for path in (paths.job(name), paths.job_log(name), paths.running_job(name), paths.scaled_job(name)):
             if self._state.exists(path):
                 self._state.delete(path)

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from heronpy.clusters.errors import RequestError
+from heronpy.common.errors import StateError
 from heronpy.common.units import GB
 from heronpy.jobs import allotting, manager
 from heronpy.jobs.alerting import Alert
@@ -174,12 +175,13 @@ def test_what_a_job_should_be_now() -> None:
     assert clipped(wish, Allotted("WAITING"))[("run",)] == "stopped"
 
 
-def check(cluster: Cluster, job: str, edit: str, what: Any) -> None:
-    """Whether a change of layer oncall or provisioner by a person is accepted; it is written then."""
+def check(cluster: Cluster, job: str, edit: str, what: Any) -> list[str]:
+    """Write a change of layer oncall or provisioner by a person if it is accepted; returns the jobs that it stops."""
+    stops: list[str] = []
 
     def checked(job: str, before: View | None, after: View) -> None:
         check_maximum(job, before, after)
-        Allotting(cluster.store, cluster.state, cluster.needs).check_change(job, before, after)
+        stops.extend(Allotting(cluster.store, cluster.state, cluster.needs).check_change(job, before, after))
 
     store = Store(cluster.state, Clock(cluster.now), checked)
     versions = store.get(job).versions
@@ -187,6 +189,25 @@ def check(cluster: Cluster, job: str, edit: str, what: Any) -> None:
         store.set(job, "oncall", what, versions["oncall"], "me", "")
     else:
         store.unset(job, "provisioner", what, versions["provisioner"], "me", "")
+    return stops
+
+
+def test_a_change_names_the_other_jobs_that_it_stops(cluster: Cluster) -> None:
+    cluster.make("Day", 6, scale={})
+    cluster.make("Night", 4, scale={})
+    cluster.make("Week", 3, scale={}, priority=90)
+    for _ in range(2):
+        assert cluster.round() == {"Day": ("IN_SYNC", 6), "Night": ("IN_SYNC", 4), "Week": ("WAITING", 0)}
+    assert check(cluster, "Day", "set", {"slo": {"lag_s": 5}}) == []
+    assert check(cluster, "Week", "set", {"priority": 300}) == ["Night"]
+    for _ in range(3):
+        found = cluster.round()
+    assert found == {"Day": ("IN_SYNC", 6), "Night": ("PREEMPTED", 0), "Week": ("IN_SYNC", 3)}
+    with pytest.raises(StateError, match="'Night' waits for capacity to start again; stop the job first"):
+        cluster.store.delete("Night")
+    cluster.store.set("Night", "oncall", {"run": "stopped"}, 0, "me", "")
+    cluster.round()
+    cluster.store.delete("Night")
 
 
 @pytest.mark.parametrize(

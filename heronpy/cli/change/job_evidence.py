@@ -78,6 +78,9 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
         say(f"job {job} has no promise; to set one: heron job set {target} {job} slo.lag_s=5")
         return
     say(f"job {job} promises a lag of at most {format_duration(found['lag_s'])}")
+    if not found["all"]["measured_s"]:
+        say("  nothing has been measured yet")
+        return
     for one in [found["all"], *found["windows"]]:
         what = f"last {format_duration(one['window_s'])}" if one["window_s"] else "since the promise was made"
         kept = "nothing was measured" if one["kept"] is None else f"kept {one['kept'] * 100:.2f} % of the time"

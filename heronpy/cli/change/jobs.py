@@ -69,7 +69,7 @@ def opened(target: Target, common: Common) -> tuple[Session, Store]:
         read_base(session.conf_dirs(), target.cluster)
     except ConfigError as error:
         warning(f"layer base is unchanged: {error}")
-    return session, store_of(session)
+    return session, store_of(session, warning)
 
 
 def writer() -> str:

@@ -17,7 +17,7 @@ from heronpy.common.engine_settings import EngineSettings
 from heronpy.common.errors import DeadlineError
 from heronpy.common.settings import settings_for
 from heronpy.common.units import MB, counted, format_bytes, parse_bytes
-from heronpy.jobs.allotting import allotting_of, jobs_of
+from heronpy.jobs.allotting import allotting_of, jobs_of, jobs_text
 from heronpy.jobs.store import Store
 from heronpy.launching import in_pool, submission
 from heronpy.launching.model import Kept
@@ -25,16 +25,9 @@ from heronpy.pools.nodes import read_map, read_pool
 from heronpy.pools.shards import Size
 
 LOOK_S: Final = 0.2
-JOBS_SHOWN: Final = 5
 SLOTS_SHOWN: Final = 5
 #: A slot with less memory has no room for its own process and one task.
 SLOT_RAM_MIN: Final = 256 * MB
-
-
-def _jobs(names: list[str]) -> str:
-    """Return the jobs as text, such as `jobs 'Day', 'Night'`."""
-    more = f" and {len(names) - JOBS_SHOWN} more" if len(names) > JOBS_SHOWN else ""
-    return f"job{'s' if names[1:] else ''} {', '.join(map(repr, names[:JOBS_SHOWN]))}{more}"
 
 
 def create(target: Target, pool: str, slots: int, cpu: float, ram: str, common: Common) -> None:
@@ -72,11 +65,16 @@ def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
         f"{'' if found['scheduler'] else '; its scheduler is not running, but the slots keep running'}"
     )
     print_table(
-        ["slot", "state", "host", "shards", "containers", "load"],
+        ["slot", "state", "host", "shards", "containers", "load", "restarts"],
         [[str(one["slot"]), one["state"], one["host"], str(one["shards"]), str(one["containers"]),
-          f"{one['load']:.0%}"] for one in rows],
+          f"{one['load']:.0%}", restarts_text(one)] for one in rows],
     )  # fmt: skip
     say(f"topologies: {', '.join(found['topologies']) or 'none'}")
+
+
+def restarts_text(slot: Mapping[str, Any]) -> str:
+    """Return the restarts of a slot, with the reason of the last one, such as `2 (killed)`."""
+    return f"{slot['restarts']} ({slot['exit_reason']})" if slot["exit_reason"] else str(slot["restarts"])
 
 
 def resize(target: Target, pool: str, slots: int, common: Common) -> None:
@@ -88,7 +86,7 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
     if stopped := allotting_of(session, Store(session.state)).stopped_by(pool, smaller):
         few = f"{counted(slots, 'slot')} {'is' if slots == 1 else 'are'} too few for pool '{pool}'"
         raise RequestError(
-            f"{few}: {_jobs(stopped)} would be stopped; choose more slots, or first give the jobs fewer tasks or stop"
+            f"{few}: {jobs_text(stopped)} would be stopped; choose more slots, or first give the jobs fewer tasks or stop"
             f" them: heron job stop {target} {stopped[0]}"
         )
     pools.resize(session, pool, slots)
@@ -103,7 +101,7 @@ def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, co
     smaller = pools.drained(known, pool, slot, lift)
     if not lift and (stopped := allotting_of(session, Store(session.state)).stopped_by(pool, smaller)):
         raise RequestError(
-            f"without slot {slot}, pool '{pool}' is too small: {_jobs(stopped)} would be stopped; first give the pool"
+            f"without slot {slot}, pool '{pool}' is too small: {jobs_text(stopped)} would be stopped; first give the pool"
             f" another slot, or give the jobs fewer tasks or stop them: heron job stop {target} {stopped[0]}"
         )
     pools.drain(session, pool, slot, lift)
