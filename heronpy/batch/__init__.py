@@ -1,1 +1,1 @@
-"""A run over bounded input: stages one after the other, each a pipeline of work units."""
+"""Batch runs: a topology processes bounded input in successive stages. Each stage is a pipeline of work units."""

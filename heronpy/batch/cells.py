@@ -107,7 +107,7 @@ class UnitState:
 
     @property
     def state(self) -> UnitState:
-        """This object, which stands in for a restored task."""
+        """This object. The methods that restore a task expect this attribute."""
         return self
 
     def check_component(self, component: Any) -> None:

@@ -285,7 +285,7 @@ def _order(lineage: Lineage) -> tuple[str, int, int]:
 
 
 class Exchanges:
-    """All files that a stage reads."""
+    """All exchange files that a stage reads."""
 
     def __init__(self, folder: Path, stages: Sequence[Stage], number: int, buckets: int) -> None:
         producing = sorted({one.producing for one in stages[number - 1].inputs})

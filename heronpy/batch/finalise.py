@@ -41,7 +41,7 @@ from heronpy.wire.codec import freeze
 #: The number of a run's only checkpoint.
 NUMBER = 1
 _VERSION = 1
-#: Interval in seconds of the checks whether another keeper has ended the run.
+#: Interval in seconds at which a keeper checks whether another keeper has ended the run.
 LOCK_S = 0.1
 
 
@@ -74,7 +74,7 @@ def _end(steps: Steps, wait: Callable[[float], None]) -> None:
 
 @contextmanager
 def _one_at_a_time(steps: Steps, wait: Callable[[float], None]) -> Iterator[None]:
-    """Allow only one keeper on this host to end the run. Two hosts may end the run concurrently."""
+    """Allow only one keeper on this host to end the run. Keepers on two hosts may still end the run concurrently."""
     descriptor = open_private(steps.run.folder / "finalise.lock", os.O_RDWR)
     try:
         while not try_flock(descriptor):

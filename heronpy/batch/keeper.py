@@ -30,7 +30,7 @@ from heronpy.ingest.worker import DISK_S
 PROGRESS_S: Final = 1.0
 #: With at most this number of units, the keeper checks in each round whether the stage has ended.
 FEW: Final = 16
-#: A stage fails if units cannot be processed, and no unit is committed for this number of seconds and attempts.
+#: A stage fails if units cannot be processed, and no unit is published for this number of seconds and attempts.
 STALLED_S: Final = 60.0
 STALLED_ATTEMPTS: Final = 5
 
@@ -51,12 +51,13 @@ class BatchKeeper(LogKeeper):
         self._ended = False
         self._progress_at = self._entered_at = 0.0
         self._rate = Rate()
-        #: Containers that were slow in this stage. They are stored because a backup removes the evidence.
+        #: Containers that were slow in this stage. They are stored because a container whose unit has a backup no
+        #: longer counts as slow.
         self._slow: dict[str, float] = {}
         self._soon = False
         #: Whether the run waits for space on its disk before it can begin.
         self._is_full = False
-        #: The committed bytes, the time of their last change, and the number of attempts at that time.
+        #: The published bytes, the time of their last change, and the number of attempts at that time.
         self._done, self._moved_at, self._attempts = -1, 0.0, 0
         #: The reasons why units could not be processed at the last update of the figures.
         self._unread_now: set[str] = set()
@@ -200,8 +201,8 @@ class BatchKeeper(LogKeeper):
 
     def _conclude(self) -> None:
         assert self._step_now is not None
-        # For the ledger the stage is over even if units have failed. The run then fails, but the worker may not have
-        # reported it yet.
+        # The ledger considers a stage finished even if units have failed. The run then fails, but the worker may not
+        # have reported it yet.
         for failed in self._asking.ask(ListUnits(UnitState.FAILED, 1)).units:
             raise self._steps.fail_unit(self._step_now, failed.unit, failed.error, self._asking.ask(Show()))
         if self._steps.is_last(self._step_now):

@@ -1,6 +1,6 @@
 """Metrics that user code registers in a batch run: a worker reports them under their names, labelled by component.
 
-A user object lives for one unit, so a worker adds up the counters of its objects and keeps the last value of each
+Each user object is used for one unit, so a worker adds up the counters of its objects and keeps the last value of each
 gauge. Losing attempts also count, just as replayed tuples count in a stream.
 """
 

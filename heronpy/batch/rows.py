@@ -118,7 +118,7 @@ class StageRows:
             yield from self._spout_unit(unit)
             return
         for line in unit.lines():
-            # The lines of `exchange.bucket_lines` and `exchange.task_lines`.
+            # The line is from `exchange.bucket_lines` or `exchange.task_lines`.
             index = next(iter(json.loads(line).values()))
             yield from self._bucket(index) if source == "buckets" else self._spout_task(index)
 
@@ -263,7 +263,7 @@ class _Row:
         for place, cell in enumerate(self.cells):
             cell.behind = self.cells[place + 1 :]
             self._rows.keep(cell)
-        # The output of `initialize`.
+        # Process the output of `initialize`.
         self.step(0)
         return self
 

@@ -69,7 +69,9 @@ class Run:
         try:
             return msgspec.json.decode(read_own(path, _RECORD_MAX), type=RunRecord)
         except (OSError, ConfigError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise BatchRunError(f"the record of a batch run {path} cannot be read ({error}); give --fresh") from None
+            raise BatchRunError(
+                f"the record of a batch run {path} cannot be read ({error}); give --fresh to start a new run"
+            ) from None
 
     def write(self, record: RunRecord) -> None:
         """Replace the record."""
@@ -82,7 +84,9 @@ class Run:
         try:
             return topology_pb2.Topology.FromString(read_own(path, _TOPOLOGY_MAX))
         except (OSError, ConfigError, DecodeError) as error:
-            raise BatchRunError(f"the topology of a batch run {path} cannot be read ({error}); give --fresh") from None
+            raise BatchRunError(
+                f"the topology of a batch run {path} cannot be read ({error}); give --fresh to start a new run"
+            ) from None
 
     def replace_topology(self, topology: topology_pb2.Topology) -> None:
         """Store the topology of a program that has changed since the run began."""
@@ -227,7 +231,7 @@ class Runs:
         return run
 
     def remove(self, run: Run) -> None:
-        """Remove a run, its record first."""
+        """Remove a run, beginning with its record."""
         with suppress(FileNotFoundError):
             (run.folder / _RECORD).unlink()
         shutil.rmtree(run.folder, ignore_errors=True)

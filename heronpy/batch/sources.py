@@ -30,7 +30,7 @@ _PAUSE_S, _DRY_S = 0.01, 0.001
 
 
 class EndlessSpoutError(EndlessError):
-    """A spout does not end."""
+    """A spout may be endless, so it cannot run in a batch."""
 
     def __init__(self, spout: str, what: str, fix: str) -> None:
         super().__init__(

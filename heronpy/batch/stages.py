@@ -64,7 +64,7 @@ class Stage(Struct, frozen=True):
 
 
 def divide(topology: topology_pb2.Topology) -> tuple[Stage, ...]:
-    """Return the stages in running order. Raises BatchRefusedError for a topology that cannot run as a batch."""
+    """Return the stages in execution order. Raises BatchRefusedError for a topology that cannot run as a batch."""
     plan = LogicalPlan.from_topology(topology)
     traits = {name: frozenset(part.comp.traits) for name, part in components_of(topology).items()}
     for problem in _problems(plan, traits):

@@ -50,7 +50,7 @@ from heronpy.task.user_code import Delegate
 from heronpy.views.progress import PROGRESS, StageProgress, progress_of
 
 _PREPARED = "prepared.json"
-#: The place of a failed unit in the list of a stage, as the ledger writes it.
+#: The byte range of a failed unit in the list of a stage, as the ledger writes it.
 _LISTED = re.compile(r"[0-9]+\.jsonl bytes ([0-9]+)-([0-9]+)(?=:)")
 _PROGRESS_MAX = 1 << 20
 #: Days for which a run keeps deleted files, longer than any run.
@@ -61,7 +61,7 @@ class Prepared(Struct, frozen=True):
     """The decisions that are made before the first stage begins."""
 
     input_bytes: int
-    #: Number of buckets by stage (as text).
+    #: Maps the number of each stage, as text, to its number of buckets.
     buckets: dict[str, int]
     #: Description of the input.
     boundary: str

@@ -22,7 +22,7 @@ from heronpy.connectors.spark.requirements import DISPATCH_KEY, RUN_HOME, spark_
 from heronpy.plan.component_config import config_of, keys_without_effect, reliability_mode
 from heronpy.proto import components_of, topology_pb2
 
-if TYPE_CHECKING:  # a tracker reads runs, but packs nothing
+if TYPE_CHECKING:  # a tracker, which reads runs, need not import this module
     from heronpy.packing.demand import Demand
 
 WORKER, KEEPER = "batch", "batch-keeper"

@@ -25,7 +25,7 @@ from heronpy.ingest.worker import LogWorker
 
 #: Counter of tuples that bolts have failed, labelled by component; these tuples are not replayed.
 FAILED: Final = "batch-tuples-failed"
-#: Interval in seconds of the checks whether a keeper has prepared the run.
+#: Interval in seconds at which a worker checks whether a keeper has prepared the run.
 READY_S = 0.05
 
 

@@ -35,7 +35,7 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
         if one.generation < newest:
             return f"the table is at generation {newest}, but the ledger is at generation {one.generation}"
         nexts[one.generation, one.next_unit // PART] = one.next_unit
-    # If a ledger gets no more requests, its ids belong to an unknown part.
+    # A ledger that is no longer used is not in `nexts`. Its ids are ignored.
     later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
     if not later:
         return ""
@@ -151,7 +151,7 @@ def found_files(lineages: Iterable[Lineage], bad: Iterable[Mapping[str, Any]]) -
         begin, end = int(record["begin"]), int(record["end"])
         Range(*name, begin, end, "")  # raises ValueError for an invalid record
         heads[name] = max(heads.get(name, ""), str(record["head"]), key=_head_bytes)
-        # After a fix, the bytes may have been processed.
+        # These bytes may have been processed after a fix. They are then no longer bad.
         ranges = [(one.begin, one.end) for one in done.get(name, ())]
         for first, last in subtract([(begin, end)], ranges):
             wrong.setdefault(name, []).append(
@@ -194,7 +194,7 @@ def _of_ledger(rows: Sequence[Row]) -> tuple[_Spans, _Spans]:
 
 
 class _Forgotten:
-    """Files that a ledger has forgotten, because they are fully processed and have been gone for longer than its
+    """Files that a ledger has forgotten, because they are fully processed and have been gone for longer than the
     horizon. Files of units that the ledger has never handed out do not count as forgotten."""
 
     def __init__(self, rows: Sequence[Row]) -> None:

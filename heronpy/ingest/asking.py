@@ -35,7 +35,8 @@ class ReplacedLedgerError(LedgerError):
         )
 
 
-#: First pause in seconds before a request to an unreachable ledger is repeated; each further pause is twice as long.
+#: Pauses in seconds between requests to an unreachable ledger: the first and the longest. Each pause is twice as long
+#: as the previous one.
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0
 #: Seconds after which an unreachable ledger is reported.
 TELL_S = 5.0
@@ -47,7 +48,7 @@ ATTEMPT_S, STOP_S = 1.0, 2.0
 
 
 class Asking:
-    """One task's access to the ledger. Requests come from one thread; another thread sends heartbeats."""
+    """One task's access to the ledger. One thread sends requests, and another thread sends heartbeats."""
 
     def __init__(self, options: UnitOptions, kind: Kind, context: TopologyContext, spout: Spout) -> None:
         self._spout = spout
@@ -95,8 +96,8 @@ class Asking:
         """Make the spout wait for an unreachable ledger.
 
         Each cause is reported once: the file of the ledger was removed or replaced, or the ledger has been unreachable
-        for `TELL_S` seconds, for example because its disk is full. The topology is then DEGRADED until the ledger
-        is back.
+        for `TELL_S` seconds, for example because its disk is full. The topology is then DEGRADED until the ledger is
+        reachable again.
         """
         since = self._away_since
         lasts = since is not None and time.monotonic() - since >= TELL_S
@@ -107,7 +108,7 @@ class Asking:
         self._spout.wait(self._pause_s)
 
     def begin(self, unit: int, attempt: int, generation: int) -> None:
-        """Record that an attempt runs user code; heartbeats then also ask whether the attempt still counts."""
+        """Record that an attempt runs user code. Heartbeats then also check whether the attempt still counts."""
         self._attempt = ShowAlive(unit, attempt, generation)
 
     def end(self) -> None:
@@ -135,7 +136,7 @@ class Asking:
                 continue
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
-                    # User code takes long for one row: a new process can take the next unit sooner.
+                    # User code is still processing one row. A new process can take the next unit sooner.
                     log.warning("unit %d: this attempt is obsolete but does not stop; its process ends", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue
@@ -154,7 +155,7 @@ class Asking:
         ledger.close()
 
     def leave(self) -> None:
-        """Return this process's units to the ledger, so that others get the units sooner; close the connection."""
+        """Return this process's units to the ledger, so that they are leased again sooner, and close the connection."""
         self._stop_beating()
         try:
             if self._ledger is not None:

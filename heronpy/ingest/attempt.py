@@ -15,12 +15,12 @@ from heronpy.ingest.outputs.lineage import Lineage, Range
 from heronpy.ingest.outputs.stages import Stages
 from heronpy.ingest.unit import LogUnit, MovedError, SuspectPage
 
-#: Maximum number of rows that are taken together, and the target time for taking them, in seconds.
+#: Maximum number of rows in one step, and the target duration of a step in seconds.
 MANY_MAX, MANY_S = 512, 0.005
 
 
 class RowError(Exception):
-    """User code or one of its rows is at fault; `__cause__` is the error, and `line` the failed line, if known."""
+    """User code or one of its rows is at fault. `__cause__` is the error; `line` is the failed line, if known."""
 
     def __init__(self, line: Line | None) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Attempt:
                 if self._begins_apart():
                     return None
                 if self._exact:
-                    # Many rows usually come from many lines.
+                    # A batch of rows usually comes from many lines, so no single line is suspect.
                     of_many = bool(rows) and getattr(rows[0], "num_rows", 1) != 1
                     raise RowError(None if of_many else self._unit.suspect) from error
                 self._begin_anew()
@@ -121,7 +121,7 @@ class Attempt:
             self._stages.discard(self._stage)
 
     def _begins_apart(self) -> bool:
-        """Restart the attempt line by line, if it has failed on one of several lines that were processed together."""
+        """Restart the attempt line by line if lines that were processed together have failed; return whether it did."""
         first = self._unit.together
         if not self._exact or first is None or self._unit.apart is not None:
             return False

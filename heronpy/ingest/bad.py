@@ -32,7 +32,7 @@ log = logging.getLogger("heron.ingest")
 #: Maximum number of characters kept from the end of a traceback, also in the records of bad ranges.
 TRACEBACK_MAX = 16 * 1024
 _SIZE_MAX = 1 << 20
-#: Seconds in which a keeper may write records that a worker has not written.
+#: Seconds for which the traceback of an ended unit is kept, so that a keeper can write a missing record with it.
 KEPT_S = 300.0
 
 
@@ -174,7 +174,7 @@ class BadRecords:
     """A pipeline's records of bad ranges, found by range, because a rebuilt ledger may have other unit numbers."""
 
     def __init__(self, place: str) -> None:
-        """`place`: the folder of the table, or its substitute; "" if unknown."""
+        """`place`: the folder of the table, or the `home` of a pipeline without a table; "" if unknown."""
         self._stages = Stages(place) if place else None
         self._known: dict[tuple[str, int], list[tuple[int, int, BadRecord]]] | None = None
 

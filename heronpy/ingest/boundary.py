@@ -1,6 +1,6 @@
 """Computes, from the ends of the processed files, the state with which a stream continues a batch run. Pure.
 
-Both states are partitioned, so any number of tasks may continue: each takes the files or lanes that it owns.
+Both states are partitioned, so any number of tasks may continue. Each task reads only its own files or lanes.
 """
 
 from __future__ import annotations

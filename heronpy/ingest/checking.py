@@ -41,11 +41,11 @@ class Checked(Struct, frozen=True):
     units: int
     rows: int
     bytes: int
-    #: Bytes not compared because their file is not at the path where a keeper last found it;
+    #: Bytes not compared because their file is not at the path where a keeper last found it.
     bytes_gone: int
-    #: bytes not compared because the ledger has no place for their file (it is gone, or not scanned since a rebuild);
+    #: Bytes not compared because the ledger has no path for their file: it is gone, or was not scanned since a rebuild.
     bytes_unseen: int
-    #: bytes not compared because their file was replaced by another file, or cannot be read.
+    #: Bytes not compared because their file was replaced by another file, or cannot be read.
     bytes_other: int
     #: Bytes that are not in the table yet, so the comparison may be incomplete.
     bytes_waiting: int
@@ -143,7 +143,7 @@ def rebuild(ledger: str, pipeline: str, table: str) -> Rebuilt:
 
 
 def _about(table: str, pipeline: str) -> tuple[Stages, About]:
-    """Return the object for the stages of a table's units, and the pipeline that owns the stages."""
+    """Return the `Stages` of a table's units, and the pipeline that owns them."""
     _refuse_missing(table)
     stages = Stages(table)
     about = stages.pipeline()
@@ -195,7 +195,7 @@ def _found(table: str, pipeline: str, stages: Stages) -> tuple[tuple[FoundFile, 
         raise LedgerError(f"a record of bad ranges in {stages.home} is damaged ({error!r}); remove it") from None
     if problems:
         raise LedgerError(
-            f"{joined([*problems, *overlaps(lineages)])}; remove the units of one side from the table, then"
+            f"{joined([*problems, *overlaps(lineages)])}; remove the units of one of these files from the table, then"
             " rebuild: their lines are processed again if the file still exists"
         )
     return files, max((stages.highest(), *(one.generation for one in lineages)))
@@ -228,7 +228,7 @@ def _places(rows: tuple[Row, ...]) -> dict[tuple[str, int], list[tuple[str, str]
 
 
 def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
-    """Compare a range with the file at this place; `head` is the file's beginning according to the ledger."""
+    """Compare a range with its file below `root`; `head` is the file's beginning according to the ledger."""
     try:
         return _Bytes.EQUAL if _digest(root, chunk) == sha256_hex else _Bytes.DIFFER
     except (MovedError, OSError):
@@ -242,7 +242,7 @@ def _compared(root: str, chunk: Chunk, sha256_hex: str, head: str) -> _Bytes:
 
 
 def _digest(root: str, chunk: Chunk) -> str:
-    """Return a range's digest. Raises MovedError if the file has moved, is truncated, or is an older copy."""
+    """Return the digest of a range. Raises MovedError if the file has moved, is truncated, or is an older copy."""
     digest = sha256()
     with opened(root, chunk) as descriptor:
         try:
@@ -254,7 +254,7 @@ def _digest(root: str, chunk: Chunk) -> str:
 
 
 def _rows_of(folder: Path, lineage: Lineage) -> Iterator[str]:
-    """Yield a problem if a unit's lineage and files have different numbers of rows; only for known file types."""
+    """Yield a problem if a unit's lineage and files have different numbers of rows. Unknown file types are skipped."""
     counted = 0
     for path in sorted(folder.iterdir()):
         if path.suffix == ".parquet":

@@ -1,4 +1,4 @@
-"""The keeper's part of dispatches to Spark: requesting them, handing them to the gateway, and reporting outcomes.
+"""The keeper's work on dispatches to Spark: requests them, hands them to the gateway, and reports outcomes.
 
 All keepers work concurrently, and each step may be repeated. A dispatch and its units are in the ledger before the
 dispatch is handed over, so all keepers hand over the same dispatch. The gateway decides the outcome once.
@@ -31,7 +31,7 @@ from heronpy.storage.objects.port import ObjectsError
 
 A = TypeVar("A")
 
-#: Intervals in seconds between requests for dispatches to the ledger, and between reminders to the gateway.
+#: Intervals in seconds: between requests to the ledger for its dispatches, and between reminders to the gateway.
 LOOK_S, REMIND_S = 0.5, 5.0
 #: Pause in seconds after the home folder could not be written or read.
 DISK_S = 2.0
@@ -39,7 +39,7 @@ _UNIT_MAX = 4 << 20
 
 
 class DispatchError(HeronError):
-    """A dispatch has failed in Spark, so its units wait for the user."""
+    """A dispatch has failed in Spark. Its units wait until the user retries them."""
 
 
 class Ask(Protocol):
@@ -146,7 +146,8 @@ class Dispatcher:
         return bool(ended)
 
     def _remind(self, now: float) -> None:
-        """Notify the gateway. This only saves time: the gateway also scans, and outcomes are read from records."""
+        """Notify the gateway of open dispatches. This only saves time, because the gateway also scans for
+        dispatches."""
         if self._link is None:
             return
         self._link.finished()

@@ -14,12 +14,13 @@ from heronpy.ingest.ledger.requests import Commit, Work
 from heronpy.ingest.options import Rows, UnitOptions
 from heronpy.ingest.unit import SuspectPage
 
-#: Pause in seconds before a failed row is emitted again; each further pause is twice as long.
+#: Pauses in seconds before a failed row is emitted again: the first and the longest. Each pause is twice as long as the
+#: previous one.
 AGAIN_S, AGAIN_MAX_S = 0.1, 10.0
 #: Longest wait for acks in seconds; an ack or a failure ends the wait.
 REST_S = 1.0
-#: A row and its unit are given up after this number of consecutive failures. The higher limit applies until a row of
-#: the attempt is acked, because the bolts may be broken instead of the row.
+#: Number of failures of one row after which the attempt fails. The higher limit applies until a row of the attempt is
+#: acked, because the bolts may be broken instead of the row.
 ROW_FAILS, ROW_FAILS_ALONE = 5, 100
 
 #: Ids for all attempts of this process, so that late acks of earlier attempts are ignored.
@@ -53,10 +54,10 @@ class EmittedAttempt:
         self._rows: Iterator[object] | None = None
         self._is_read = False
         self._count = 0
-        #: Unacked rows that are not given up, with their numbers of failures.
+        #: Unacked rows, with their numbers of failures.
         self._pending: dict[int, tuple[Sequence[Any], int]] = {}
         self._acked = 0
-        #: The reason why a row was given up, or "".
+        #: The reason why the attempt fails, if a row has failed too often; otherwise "".
         self._refused = ""
         #: The times at which failed rows are emitted again.
         self._again: list[tuple[float, int]] = []

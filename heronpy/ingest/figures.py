@@ -40,7 +40,7 @@ class Counters:
             context.register_metric(name, metric, _COLLECT_S)
 
     def count_for(self, pipeline: str) -> None:
-        """Count for this pipeline from now on."""
+        """Label the counters with this pipeline from now on."""
         self._pipeline = pipeline
         for metric in self._metrics.values():
             metric.add_key(pipeline)

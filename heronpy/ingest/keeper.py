@@ -31,13 +31,14 @@ from heronpy.ingest.watch import Watch
 
 A = TypeVar("A")
 
-#: Intervals in seconds: requests for committed units, with and without known units, and removal of unneeded files.
+#: Intervals in seconds: between rounds while the keeper expects units, between other rounds, and between removals of
+#: unneeded files.
 PUBLISH_S, QUIET_S, CLEAN_S = 0.1, 0.5, 60.0
 #: Seconds after a cut or a publication during which the keeper expects units.
 LIVELY_S = 10.0
 #: Interval of the figures in seconds. Computing the figures reads all rows, and detects the end of a bounded run.
 FIGURES_S, BOUNDED_S = 5.0, 0.5
-#: Seconds for which unreadable bytes of a bad range are tried again, also at the end of a bounded run.
+#: Seconds for which the keeper retries to read the bytes of a bad range, also at the end of a bounded run.
 RECORDS_S = 10.0
 
 
@@ -45,8 +46,8 @@ class LogFileError(HeronError):
     """Bytes of log files are lost or not processed."""
 
 
-#: Pauses in seconds between searches for a missing stage, which may be restored: the first pause, which doubles,
-#: and the longest.
+#: Pauses in seconds between searches for a missing stage, which a user may restore: the first pause, and the longest
+#: pause. Each pause is twice as long as the previous one.
 AGAIN_S, AGAIN_MAX_S = 1.0, 30.0
 #: Maximum number of skipped units, and the interval in seconds at which newly skipped units are reported.
 GONE_MAX, TELL_S = 512, 10.0
@@ -58,7 +59,7 @@ class _Gone(Struct):
 
 
 class Publisher:
-    """Makes committed units visible. Times are monotonic.
+    """Makes committed units visible. `now` is a value of `time.monotonic()`.
 
     A unit with a missing stage is skipped, retried with growing pauses, and reported once, so it neither delays other
     units nor fills the log.
@@ -73,7 +74,7 @@ class Publisher:
         self._tell_at = float("-inf")
 
     def besides(self, now: float) -> tuple[int, ...]:
-        """Return the units that are skipped for now and need not be listed."""
+        """Return the units that are skipped for now. The ledger need not list them."""
         return tuple(unit for unit, one in self._gone.items() if now < one.due)
 
     def publish(self, units: Iterable[requests.Finished], now: float) -> list[int]:

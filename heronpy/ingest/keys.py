@@ -10,7 +10,7 @@ from heronpy.proto import components_of, topology_pb2
 #: The options of the pipeline, and the function of a worker.
 OPTIONS_KEY: Final = "ingest.options"
 ROWS_KEY: Final = "ingest.rows"
-#: Keys that a submit reads: the ledger; whether this is the default, which settings may replace; the table and the
+#: Keys that a submit reads: the ledger; whether it is the default ledger, which settings may replace; the table; the
 #: pattern.
 LEDGER_KEY: Final = "ingest.ledger"
 DEFAULT_KEY: Final = "ingest.ledger.default"

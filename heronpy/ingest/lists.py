@@ -16,7 +16,7 @@ from heronpy.growing.identity import HEAD_BYTES, Fingerprint, digest, fingerprin
 from heronpy.ingest.fingerprints import head_text, tail_text
 from heronpy.ingest.ledger.requests import EnterList, SeenFile, Share
 
-#: A line with its end, and the bytes of work that it represents.
+#: A line with its line end, and the bytes of work that the line represents.
 Weighed = tuple[bytes, int]
 
 

@@ -118,14 +118,14 @@ class LogUnits:
         unit_bytes, unit_wait_s: a unit is cut when this number of bytes is waiting, or when the oldest byte has waited
             for this number of seconds (default 10 s with `SparkBatches`).
         bytes_per_s: maximum rate at which bytes are handed out to workers; 0 means no limit.
-        tries_max: tries before bytes count as bad and are cut out. bad_max: maximum number of bad ranges of one unit;
-            a unit with more bad ranges fails, because the bytes are probably not the cause.
+        tries_max: number of tries after which bytes count as bad and are cut out. bad_max: maximum number of bad ranges
+            of one unit; a unit with more bad ranges fails, because the bytes are probably not the cause.
         on_bad: "split" cuts out bad bytes; "fail" ends the topology as FAILED, with file, offset and error.
         days: number of days for which the ledger keeps deleted files; files that are older when first seen are refused.
         after: pipelines of the same ledger that must have published all bytes older than a unit before the unit is
             processed.
-        after_all: pipelines that must first have published all bytes that existed when both pipelines had begun, such
-            as a history that is loaded once.
+        after_all: pipelines that must first have published all bytes that existed when the later of the two pipelines
+            began, such as a history that is loaded once.
         site: the site where the topology is submitted, if it runs on several sites with one ledger; the default is the
             setting `heron.ingest.site`.
         replicas: folders on other disks. A unit counts only when each folder has a copy of its rows; a copy is used if
@@ -165,7 +165,7 @@ class LogUnits:
             output = output.of_pipeline(name)
             unit_wait_s = output.unit_wait_s if unit_wait_s is None else unit_wait_s
         if isinstance(output, SparkBatches):
-            # The rows wait in one folder for one Spark, in the order of one ledger.
+            # The rows wait in one folder for one Spark driver, in the order of one ledger.
             several = text.lstrip().startswith("[")
             for what, present in (("the site", site), ("replicas", replicas), ("several ledgers", several)):
                 if present:
@@ -251,7 +251,7 @@ def _refuse_own(options: UnitOptions) -> None:
             if may_match_below(Pattern(root, parse(logs).parts), folder, (HOME, PREFIX, BATCH)):
                 raise ConfigError(
                     f"pipeline {options.pipeline!r} would read its own {what} {place}: the pattern {options.logs} may"
-                    " match its files; move one of the two"
+                    " match files there; move this folder or the logs"
                 )
 
 

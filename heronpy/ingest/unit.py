@@ -1,7 +1,7 @@
 """A work unit for `rows(unit)`: ranges of files, read as complete lines.
 
-The unit records the most recently returned line, so that an error can be assigned to this line, and the digest of the
-bytes, for the lineage.
+The unit records the most recently returned line, so that an error can be assigned to this line. The lineage gets the
+digests of the bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SIZE = mmap.PAGESIZE
 
 
 class Suspect(NamedTuple):
-    """The unit and the attempt that were processing a line."""
+    """A line that was being processed, with its unit and attempt."""
 
     unit: int
     attempt: int
@@ -76,7 +76,7 @@ class SuspectPage:
             os.close(descriptor)
 
     def read(self) -> Suspect | None:
-        """Return the line that the predecessor was processing, or None."""
+        """Return the line that this task's previous process was processing, or None."""
         unit, attempt, file, begin, end = _FORM.unpack_from(self._map)
         return Suspect(unit, attempt, Line(file, begin, end)) if unit and begin < end else None
 
@@ -90,15 +90,15 @@ class SuspectPage:
             _FORM.pack_into(self._map, 0, 0, 0, 0, 0, 0)
 
     def close(self) -> None:
-        """Release the file, which a successor reads."""
+        """Close the page, but keep its file for the task's next process."""
         self._map.close()
 
 
 class LogUnit:
     """The unit of an attempt. Read the unit once, with `lines()`, `texts()` or `blocks()`.
 
-    id: id of the unit in its ledger. attempt: 1, then 2 ... bytes: size of all ranges. tries: number of earlier
-        failures.
+    id: id of the unit in its ledger. attempt: number of the attempt, from 1 on. bytes: size of all ranges. tries:
+        number of earlier failures.
     """
 
     def __init__(
@@ -134,10 +134,10 @@ class LogUnit:
         self._left: Iterator[str] | None = None
         self._count = 0
         self._broken: HeronError | None = None
-        #: After a failure, the number of the first line that is processed separately, so that an error belongs to its
-        #: line; None if no process has died, and the first suspect line is still unknown.
+        #: The lines from this number on are processed separately, so that an error belongs to its line. None if the
+        #: last try raised an exception, until the first suspect line is known.
         self.apart: int | None = None if work.raised else 0
-        #: The number of the first line of those that are now processed together; None if lines are separate.
+        #: The number of the first of the lines that are now processed together; None if lines are processed separately.
         self.together: int | None = None
 
     @property
@@ -211,10 +211,10 @@ class LogUnit:
     # ---- for the worker ---------------------------------------------------------------------
     @property
     def suspect(self) -> Line | None:
-        """The most recently returned line, cut to the unit; None if this line is not more suspect than others.
+        """The most recently returned line, cut to the unit; None if no single line is suspect.
 
-        That is the case if blocks were returned, if lines are processed together, or if a line after the last line of a
-        block was requested, so that the function has several lines.
+        No single line is suspect if blocks were returned, if lines are processed together, or if a line after the last
+        line of a block was requested, because the function then has several lines.
         """
         if self._chunk is None or self._block is None or self.together is not None:
             return None
@@ -295,7 +295,7 @@ class LogUnit:
 
 
 def _header_end(descriptor: int, lines: int) -> int:
-    """Return the offset after a file's header; if the header is longer than one block, the end of the block."""
+    """Return the offset after a file's header, or the end of the first block if the header is longer."""
     beginning, offset = os.pread(descriptor, BLOCK_BYTES, 0), 0
     for _ in range(lines):
         offset = beginning.find(b"\n", offset) + 1
@@ -323,7 +323,7 @@ def opened(root: str, chunk: Chunk) -> Iterator[int]:
 
 
 def middle(work: Halve, root: str) -> tuple[int, int] | None:
-    """Return the file and offset of the line start nearest to the middle, except the first; None if there is no other.
+    """Return the file and offset of the inner line start nearest to the middle; None if the unit has only one line.
 
     Raises MovedError if a file cannot be read.
     """

@@ -1,6 +1,6 @@
 """A keeper's view of the files that match a pattern, and its differences from the ledger.
 
-`Finder` identifies files (the inode is a hint, and the content decides; renamed and copied files keep their identity).
+`Finder` identifies files by their content, with the inode as a hint, so renamed and copied files keep their identity.
 This module translates the answers of `Finder` into the ledger's terms: key, generation, and sizes that end at a line
 end. The view is rebuilt from the ledger when a keeper starts, or when another keeper has reported a change first.
 """
@@ -85,7 +85,7 @@ class Watch:
         self._known: dict[int, _Known] = {}
         self._generations: dict[str, int] = {}
         self._asked: list[tuple[_Known, SeenFile | GoneFile]] = []
-        #: Ids of files that this watch knows, and the id up to which the watch knows all files.
+        #: Ids of the files in this watch, and the id up to which it contains all files of the ledger.
         self._ids: set[int] = set()
         self._made = tuple(made)
         self._unfinished = 0
@@ -193,12 +193,12 @@ class Watch:
         return "", ""
 
     def is_there(self, key: str, generation: int) -> bool | None:
-        """Whether the last scan found the file; None if this keeper does not know the file (yet)."""
+        """Whether the last scan found the file; None if this watch does not contain the file (yet)."""
         known = [not one.gone for one in self._known.values() if (one.key, one.generation) == (key, generation)]
         return any(known) if known else None
 
     def notices(self) -> list[Notice]:
-        """Return the notices since the last call."""
+        """Return the notices about the files, such as unreadable files, since the last call."""
         return self._notices.taken()
 
     def unfinished_bytes(self) -> int:

@@ -208,7 +208,7 @@ class LogWorker(Spout):
         self._generation = generation
 
     def _count_end(self, request: requests.Request[Any], lost: requests.Lost | None) -> None:
-        """Count an attempt that succeeded, or that another attempt made unnecessary."""
+        """Count a backup that has won, or an attempt that no longer counts because another attempt has won."""
         if lost is not None:
             if isinstance(request, requests.Commit | requests.TryFailed):
                 self._counters.add(IN_VAIN)
@@ -216,7 +216,7 @@ class LogWorker(Spout):
             self._counters.add(BACKUPS_WON)
 
     def _fail(self, unit: int, error: str) -> None:
-        """Report a failed unit, which waits for the user. Raises GaveUpError if the topology must end."""
+        """Report a failed unit, which waits for `heron units retry`. Raises GaveUpError if the topology must end."""
         text = f"unit {unit} of {self._options.pipeline} has failed: {error}; fix the cause, then run: heron units"
         if self._options.config.on_bad == "fail":
             raise GaveUpError(f"{text} retry {self._options.pipeline}, and submit the topology again")
@@ -244,7 +244,7 @@ class LogWorker(Spout):
         for found in answer.ranges:
             chunk = next(chunk for chunk in chunks if chunk.file == found.file)
             data, known = dead_bytes(self._options.files.root, chunk, found)
-            # If a file was rotated since it was read, a keeper writes the record, because a keeper knows the new path.
+            # If a file was rotated since it was read, a keeper writes the record, because a keeper finds the new path.
             if known:
                 trace = self._tries.of(generation, found)
                 name, text = bad_record(self._options.pipeline, generation, answer, chunk, found, data, known, trace)

@@ -180,7 +180,7 @@ def test_what_cannot_work_is_refused_where_it_is_specified(given: dict[str, Any]
     ],
 )
 def test_a_pipeline_that_could_read_what_it_writes_is_refused(logs: str, more: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"pipeline 'p' would read its own .*; move one of the two"):
+    with pytest.raises(ConfigError, match=r"pipeline 'p' would read its own .*; move this folder or the logs"):
         LogUnits.specs("p", logs=logs, rows=len, output=LineFiles("/data/t"), **more)
 
 

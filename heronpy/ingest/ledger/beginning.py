@@ -19,7 +19,7 @@ from heronpy.ingest.ledger.types import PART, Config, File, FileState, Kind, Pip
 PARTS_MAX = 1 << 20
 #: Maximum number of contradictions that one sentence names.
 PROBLEMS_MAX = 100
-#: Seconds before which a file of a rebuilt ledger does not count as gone.
+#: Seconds after a rebuild during which no file of the rebuilt ledger counts as gone.
 SCANNED_S = 3_600.0
 
 
@@ -144,7 +144,8 @@ def rebuild(draft: Draft, request: Rebuild, who: Who) -> Rebuilt:
 
 
 def _file(draft: Draft, found: FoundFile, holes: list[ranges.Piece]) -> tuple[int, int]:
-    """Add the rows of one file, and its missing ranges to `holes`; return the numbers of done and bad bytes."""
+    """Add the rows of one file to the draft, and its missing ranges to `holes`. Return the numbers of done and bad
+    bytes."""
     done = found.done
     pipeline, now = draft.pipeline, draft.now
     draft.put(replace(pipeline, next_file=pipeline.next_file + 1))

@@ -24,8 +24,8 @@ class SiteView(Struct, frozen=True):
 
 
 class AfterView(Struct, frozen=True):
-    """A pipeline for which units wait: for its older bytes or, if `whole`, for all bytes that existed when both
-    pipelines had begun. `waits`: a clause with the current reason; "" if no unit waits.
+    """A pipeline for which units wait. Units wait for its older bytes or, if `whole`, for all bytes that existed when
+    the later of the two pipelines began. `waits`: a clause with the current reason; "" if no unit waits.
     """
 
     pipeline: str
@@ -45,7 +45,7 @@ class Figures(Struct, frozen=True):
     done_bytes: int
     bad_bytes: int
     bad_ranges: int
-    #: Number of units by state, and number of their bytes by state.
+    #: Maps each state to the number of its units, and to the number of bytes of these units.
     units: dict[str, tuple[int, int]]
     #: Age of the oldest unpublished byte; None if all bytes are published.
     oldest_s: float | None
@@ -169,7 +169,7 @@ class ListBad(Request[BadRanges], frozen=True):
 
 # ---- changes ----------------------------------------------------------------------------------
 class Retried(Struct, frozen=True):
-    """`more`: whether to repeat the request. `dispatches`: the new dispatches with the units of failed ones."""
+    """`more`: whether to repeat the request. `dispatches`: the new dispatches with the units of failed dispatches."""
 
     units: tuple[int, ...]
     more: bool

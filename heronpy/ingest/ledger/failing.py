@@ -1,4 +1,5 @@
-"""Decides the outcome of a failed attempt: another try, a bad line, halves, or the end of the unit. Pure."""
+"""Decides the outcome of a failed attempt: another try, a bad line, a split into halves, or the failure of the unit.
+Pure."""
 
 from __future__ import annotations
 
@@ -164,7 +165,7 @@ def _fail(draft: Draft, unit: Unit, error: str) -> requests.Failed:
 
 
 def _place(draft: Draft, unit: Unit, line: requests.Line | None) -> str:
-    """Return the file and bytes that failed: those of the line if it is known, otherwise those of the unit."""
+    """Return the file and bytes of the failed line or, if the line is unknown, of the unit."""
     pieces = [(line.file, line.begin, line.end)] if line is not None else draft.pieces_of(unit.id)
     number, begin, end = pieces[0]
     file = draft.get(File, number)

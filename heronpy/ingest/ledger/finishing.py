@@ -122,7 +122,7 @@ def dispatch_failed(draft: Draft, request: requests.DispatchFailed, who: request
 
 
 def dispatch_again(draft: Draft, failed: Dispatch) -> int:
-    """Put the units of a failed dispatch into a new dispatch; the old one remains invalid outside the ledger."""
+    """Put the units of a failed dispatch into a new dispatch; the failed dispatch can never be published."""
     pipeline = draft.pipeline
     new = Dispatch(pipeline.next_dispatch, failed.units, DispatchState.OPEN)
     draft.put(replace(pipeline, next_dispatch=pipeline.next_dispatch + 1))

@@ -37,7 +37,7 @@ def enter_list(draft: Draft, request: requests.EnterList, who: requests.Who) -> 
 
 def take_files(draft: Draft, request: requests.TakeFiles, who: requests.Who) -> requests.Entered:
     if len(request.files) > REPORT_MAX:
-        raise LedgerError(f"more than {REPORT_MAX} files at once are refused; send several requests")
+        raise LedgerError(f"a request with more than {REPORT_MAX} files is refused; send several requests")
     new = 0
     for one in request.files:
         known = {file.generation for file in draft.view.files_of(one.file.key)}
@@ -83,6 +83,6 @@ def redo(draft: Draft, request: requests.Redo, who: requests.Who) -> requests.Re
     pieces = [piece for some, _ in again for piece in some]
     if not pieces:
         return requests.Returned(())
-    # One unit, unchanged, so that its tuples go to the same buckets in the same order.
+    # Create one unit from all ranges, so that its tuples go to the same buckets in the same order as before.
     weight = sum(more for some, more in again if some)
     return requests.Returned((draft.make_unit(pieces, draft.now, weight=weight),))

@@ -15,7 +15,7 @@ from heronpy.ingest.ledger.requests import Brake
 from heronpy.ingest.ledger.types import PART, Answer, Client, Kind, Pace, Unit, UnitState
 
 Totals = dict[UnitState, tuple[int, int]]
-#: A process that has left counts as last seen this much earlier than a silent process.
+#: A process that has left is recorded as last seen this number of seconds before the limit for silent processes.
 LEFT_S = 1.0
 
 

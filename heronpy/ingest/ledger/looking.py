@@ -9,7 +9,7 @@ from heronpy.ingest.ledger.draft import Draft
 from heronpy.ingest.ledger.requests import Cut, Who
 from heronpy.ingest.ledger.types import Config, Scanned, Unfinished
 
-#: A scan is recorded if the last recorded scan is older by this number of seconds.
+#: A scan is recorded if the last recorded scan is at least this number of seconds older.
 WRITTEN_S = 0.4
 #: Interval in seconds at which changes in the number of bytes without a line end are recorded.
 UNFINISHED_S = 5.0
@@ -54,7 +54,7 @@ def arrived(draft: Draft, site: str) -> float:
 
 
 def begin_again(draft: Draft, who: Who) -> None:
-    """Record that a keeper has started: more bytes may come, even if its predecessor has reported the end."""
+    """Record that a keeper has started: more bytes may follow, even if the previous keeper has reported the end."""
     found = draft.get(Scanned, who.site)
     if found is not None and found.closed:
         draft.put(replace(found, closed=False))

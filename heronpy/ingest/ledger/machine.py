@@ -1,8 +1,8 @@
 """The single entry point of a ledger's decisions: `(view, request, now) -> (changes, answer)`. Pure.
 
-Invariants, which `validate` checks: the spans of a file partition `[0, cut)`, and `cut <= size`; a byte is in at most
-one live unit, whose chunks are its spans; one attempt of a unit wins; published bytes are done, and done bytes are
-published; counts are derived from rows.
+`validate` checks these invariants: The spans of a file partition `[0, cut)`, and `cut <= size`. A byte is in at most
+one live unit, whose chunks are its spans. One attempt of a unit wins. Published bytes are done, and done bytes are
+published. Counts are derived from rows.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ READS: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.ListFiles, requests.ListFinished, requests.WhichLive),
     *(commands.Show, commands.ListUnits, commands.ListBad, commands.ListDispatches),
 )
-#: Idempotent requests. They need no number, because the answer to a repetition is also true.
+#: Idempotent requests. They need no number, because the answer to a repetition is also correct.
 UNNUMBERED: Final[tuple[type[Request[Any]], ...]] = (
     *READS,
     *(requests.Open, requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Published),
     *(requests.MakeDispatch, requests.Dispatched, requests.DispatchFailed, requests.Collect, requests.Leave),
     *(requests.EnterList, requests.TakeFiles, requests.Redo),
 )
-#: Requests that a power failure may undo, together with all processes of the host. A later process repeats them, and
-#: nothing outside the ledger depends on them before a later request, which is on disk with all earlier requests. Rows
-#: of a lease count only after `Commit`; cuts and reports are repeated from the files; published units are found in the
-#: table.
+#: Requests that a power failure may undo, together with all processes of the host. A later process repeats them.
+#: Nothing outside the ledger depends on them until another request is on disk, and then all earlier requests are on
+#: disk too. Rows of a lease count only after `Commit`. Cuts and reports are repeated from the files. Published units
+#: are found in the table.
 UNDONE: Final[tuple[type[Request[Any]], ...]] = (
     *(requests.ShowAlive, requests.ReportScan, requests.Cut, requests.Lease, requests.Published),
 )

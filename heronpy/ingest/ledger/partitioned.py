@@ -44,8 +44,8 @@ class PartitionedLedger:
         version: int = 0,
         known: Mapping[str, Ledger] | None = None,
     ) -> None:
-        """`only`: the ledgers to use, for clients that create none. `version`: version of the partition map. `known`:
-        ledgers that this process has used before.
+        """`only`: the ledgers to use, for clients that create no ledger. `version`: version of the partition map.
+        `known`: ledgers that this process has used before.
         """
         self.partitions = Partitions(tuple(entries), version)
         self._made: Callable[[str], Ledger] = lambda url: Ledger(opened(url), pipeline, who)
@@ -92,7 +92,7 @@ class PartitionedLedger:
 
     # ---- opening -------------------------------------------------------------------------
     def join(self) -> None:
-        """Read the ids of each ledger without `Open`, for commands."""
+        """Read the part number of each ledger without sending `Open`, for commands."""
         self._parts = {ledger.ask(requests.ShowAlive()).part: ledger for ledger in self._ledgers.values()}
 
     def _open(self, request: requests.Open) -> requests.Opened:
@@ -145,7 +145,7 @@ class PartitionedLedger:
         generation = request.at_least
         placed = replace(self.partitions, version=max(1, self.partitions.version))
         answers: list[commands.Rebuilt] = []
-        for _ in range(2):  # the first round finds the highest generation, the second sets it in all
+        for _ in range(2):  # the first round finds the highest generation, and the second sets it in all ledgers
             answers = []
             for url, ledger in self._ledgers.items():
                 files = tuple(
@@ -210,7 +210,8 @@ class PartitionedLedger:
 
     # ---- units ------------------------------------------------------------------------------
     def _lease(self, request: requests.Lease) -> requests.Work | requests.Halve | requests.Idle:
-        """Lease from the ledgers in turn, so that each ledger's units progress; an unreachable ledger is skipped."""
+        """Lease from the ledgers in turn, so that the units of every ledger make progress. An unreachable ledger is
+        skipped."""
         ledgers = self._in_order()
         self._turn += 1
         idle: list[requests.Idle] = []
@@ -255,14 +256,14 @@ class PartitionedLedger:
     # ---- users ------------------------------------------------------------------------------
     def _alive(self, request: requests.ShowAlive | requests.Leave | commands.Pause) -> requests.Alive:
         answers, away = [], None
-        # Only the ledger of the attempt's unit knows whether the attempt still counts.
+        # Only the ledger of the attempt's unit records whether the attempt still counts.
         mine = self._of(request.unit) if isinstance(request, requests.ShowAlive) and request.unit else None
         for ledger in self._ledgers.values():
             part = request if mine is None or ledger is mine else requests.ShowAlive()
             try:
                 answers.append(ledger.ask(cast("Request[requests.Alive]", part)))
             except LedgerAwayError as error:
-                away = error  # the other ledgers must see that the client lives
+                away = error  # the other ledgers must still get the heartbeat
         if away is not None and (not answers or isinstance(request, commands.Pause)):
             raise away
         in_vain = any(one.in_vain for one in answers)

@@ -83,7 +83,8 @@ def url_of(entries: Sequence[Entry], key: str, birth: float) -> str:
 
 
 class Partitions(Struct, frozen=True):
-    """The partition map. `version` grows by one with each change; 0 is a site's proposal if there is no map yet."""
+    """The partition map. `version` grows by one with each change; 0 means that a site proposes the map, because the
+    ledgers have no map yet."""
 
     entries: tuple[Entry, ...]
     version: int = 0

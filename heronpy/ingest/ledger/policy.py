@@ -30,8 +30,8 @@ LATE: Final = 1.5
 LEASE_MIN_S: Final = 2.0
 LEASE_MAX_S: Final = 600.0
 LEASE_FIRST_S: Final = 30.0
-#: A container is slow if each of its last `SLOW_UNITS` units took `SLOW_FACTOR` times the median per byte, of all
-#: units and of the other containers' last units, and at least `SHORT_S`.
+#: A container is slow if each of its last `SLOW_UNITS` units took at least `SHORT_S`, and `SLOW_FACTOR` times the
+#: median time per byte of all units and of the other containers' last units.
 SLOW_UNITS: Final = 3
 SLOW_FACTOR: Final = 3.0
 SHORT_S: Final = LEASE_MIN_S / SLOW_FACTOR
@@ -138,8 +138,8 @@ class Slow(Struct, frozen=True):
 def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
     """Return the containers whose last units were slow, compared with all recent units and with the other containers.
 
-    A container with one unit in usual time is not slow. Units shorter than `SHORT_S` are never slow, because small
-    units take more time per byte.
+    A container that processed one of these units in the usual time is not slow. Units shorter than `SHORT_S` are never
+    slow, because small units take more time per byte.
     """
     latest = sorted(paces, key=lambda one: one.at, reverse=True)
     if len(latest) < PACES_MIN:

@@ -51,7 +51,7 @@ _MADE: Final = (
 )
 #: Default folders of servers' sockets.
 SOCKET_FOLDERS: Final = ("/var/run/postgresql", "/tmp")
-#: A ledger refuses a superuser's rights, and rows that other roles may change or have changed.
+#: Selects a reason to refuse the ledger: its role is a superuser, or other roles can change its content.
 _OWN: Final = f"""
     SELECT 'the role ' || current_user || ' is a superuser; give the ledger its own role, which owns nothing else'
       FROM pg_roles WHERE rolname = current_user AND rolsuper

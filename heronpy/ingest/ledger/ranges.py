@@ -54,7 +54,8 @@ def total(pieces: Iterable[Piece]) -> int:
 
 
 def split(pieces: Sequence[Piece], file: int, at: int) -> tuple[list[Piece], list[Piece]] | None:
-    """Return the pieces before a byte, and those from that byte on; None if it is the first byte or in no piece."""
+    """Split the pieces before a byte; return both parts. None if no piece contains the byte, or the first part is
+    empty."""
     for index, (of, begin, end) in enumerate(pieces):
         if of == file and begin <= at < end:
             before = [*pieces[:index], *([(of, begin, at)] if begin < at else [])]

@@ -218,7 +218,7 @@ def _text(partitions: Partitions) -> str:
 
 
 def _having(text: str, pipeline: str, opened: ExitStack) -> tuple[set[str], dict[str, Store], Partitions]:
-    """Return the pipelines of the existing ledgers, the ledgers that have this pipeline, and its newest map.
+    """Return the pipelines of the existing ledgers, the ledgers that have this pipeline, and its newest partition map.
 
     The ledgers are closed when `opened` exits. Ledgers that only a map names are included.
     """

@@ -111,7 +111,7 @@ class Leave(Request[Alive], frozen=True):
 
 # ---- files -----------------------------------------------------------------------------------
 class KnownFile(Struct, frozen=True):
-    """A file and its place on the client's site."""
+    """A file, and its copies on all sites, ordered by site."""
 
     file: File
     copies: tuple[Copy, ...]
@@ -176,10 +176,11 @@ class Reported(Struct, frozen=True):
 class ReportScan(Request[Reported], frozen=True):
     """Report the differences that a scan of the client's site has found, for at most `types.REPORT_MAX` files.
 
-    Duplicates change nothing, and sizes never shrink. `made`: the ids up to which the client knows all files,
-    initially from `Opened`. A client that has missed a file may take it for a new file after a rename, so new files of
-    such a client are stale. The only client of a ledger may send () and `generation` 0. `run`: the bounded run of the
-    client. Once the run is sealed, files do not grow and new files are not accepted; the answer lists no such files.
+    Duplicates change nothing, and sizes never shrink. `made`: the ids up to which the client has the rows of all files,
+    initially from `Opened`. A client that has missed a file may mistake it for a new file after a rename, so new files
+    of such a client are stale. The only client of a ledger may send () and `generation` 0. `run`: the bounded run of
+    the client. Once the run is sealed, files do not grow and new files are not accepted; the answer lists no such
+    files.
     """
 
     seen: tuple[SeenFile, ...] = ()
@@ -223,7 +224,7 @@ class Cut(Request[CutUnits], frozen=True):
     """Create units from waiting bytes.
 
     `looked`: the time of the ledger up to which all bytes of the client's site are reported; None if unknown.
-    `closed`: whether these bytes are also published, and no more bytes will come. `unfinished`: bytes of unfinished
+    `closed`: whether these bytes are also published, and no more bytes will follow. `unfinished`: bytes of unfinished
     last lines in all files of the site; None if unknown. `copies`: number of files that are considered copies.
     `run`: the bounded run of the client; "" for an endless run. `complete`: whether the client's last scan found and
     reported all files of the site, so that the run is sealed.
@@ -239,8 +240,8 @@ class Cut(Request[CutUnits], frozen=True):
 
 # ---- publication -----------------------------------------------------------------------------
 class Chunk(Struct, frozen=True):
-    """A range of a file in a unit; `path` is its place on the client's site ("" for none), and `tail` describes the
-    last bytes seen there."""
+    """A range of a file in a unit; `path` is the file's path on the client's site ("" for none), and `tail` describes
+    the last bytes seen there."""
 
     file: int
     key: str
@@ -297,7 +298,7 @@ class OpenDispatch(Struct, frozen=True):
 
 
 class OpenDispatches(Struct, frozen=True):
-    """All dispatches that are neither dispatched nor failed, the same for every keeper."""
+    """All dispatches that are neither published nor failed. Every keeper gets the same dispatches."""
 
     dispatches: tuple[OpenDispatch, ...]
 
@@ -405,7 +406,7 @@ class Work(Struct, frozen=True):
     bytes: int
     chunks: tuple[Chunk, ...]
     until_s: float
-    #: Number of earlier tries, and whether this attempt is the backup of an attempt that may still be working.
+    #: Number of earlier tries, and whether this attempt is the backup of an attempt that may still be running.
     tries: int = 0
     backup: bool = False
     #: See `Pipeline.ledger`.

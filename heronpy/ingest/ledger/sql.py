@@ -74,7 +74,7 @@ class _Table:
         self.converted = [
             (index, convert) for index, one in enumerate(self.types) if (convert := _converter(one)) is not None
         ]
-        #: Value types of rows that were found valid, to skip their checks; there are few.
+        #: Combinations of value types that were found valid. Rows with such a combination are not checked again.
         self._shapes: set[tuple[type, ...]] = set()
         self.keys = ["pipeline", *self.columns[: kind.KEY]]
         listed = ", ".join(f'"{name}"' for name in self.columns)

@@ -79,7 +79,7 @@ class Waiters:
         self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:
-        """End the wait, because the process has got its turn or has given up."""
+        """End the wait, because the process has got its turn or has stopped waiting."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:

@@ -209,14 +209,14 @@ Decide = Callable[[View, float], tuple[Changes, T]]
 
 
 class Store(Protocol):
-    """The storage of the rows. Calls block and may come from several threads, one at a time."""
+    """The storage of the rows. Calls block. Several threads may make calls, one at a time."""
 
     def transact(self, pipeline: str, decide: Decide[T], lasting: bool = True) -> T:
         """Carry out one transaction.
 
         Raises LedgerAwayError if the database does not answer. The transaction may then have been carried out, and the
-        same numbered request may be repeated. A `lasting` transaction survives an event that ends all clients together,
-        and so do all earlier transactions. Such an event may undo other transactions, latest first.
+        same numbered request may be repeated. A power failure, or another event that ends all clients, may undo the
+        latest transactions. A `lasting` transaction survives such an event, and so do all earlier transactions.
         """
 
     def pipelines(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The rows of a ledger, and the configuration of a pipeline. Pure.
 
 Every row belongs to one pipeline, whose name the stores keep with the row. The first `KEY` fields of a row are its
-primary key. Texts have at most `TEXT_MAX` characters. Times are seconds on the ledger's own clock, which never goes
-back. Ranges of bytes are half open: `[begin, end)`.
+primary key. Texts have at most `TEXT_MAX` characters. Times are seconds on the ledger's own clock, which never runs
+backward. Ranges of bytes are half open: `[begin, end)`.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Config(Struct, frozen=True):
 
     #: The pattern of its files; it never changes.
     pattern: str = ""
-    #: A unit is cut when this number of bytes is waiting,
+    #: A unit is cut when this number of bytes is waiting.
     unit_bytes: int = 32 << 20
-    #: or when the oldest byte has waited this number of seconds.
+    #: A unit is also cut when the oldest byte has waited for this number of seconds.
     unit_wait_s: float = 2.0
     #: No units are cut while this number of units per worker is ready.
     ready_per_worker: int = 4
@@ -95,14 +95,16 @@ class Config(Struct, frozen=True):
     days: float = 7.0
     #: Seconds without a heartbeat after which a process loses its leases.
     silent_s: float = 15.0
-    #: A dispatch is made when this number of bytes is committed, or the oldest such unit has waited for this time in s.
+    #: A dispatch is made when this number of bytes is committed, or when the oldest such unit has waited for this
+    #: number of seconds.
     dispatch_bytes: int = 256 << 20
     dispatch_wait_s: float = 5.0
     #: The destination of rows: "table"; or "bolts", without backups because two attempts would emit the same rows.
     rows_to: str = "table"
     #: Pipelines of this ledger that must have published all bytes older than a unit before the unit is handed out.
     after: tuple[str, ...] = ()
-    #: Pipelines of this ledger that must first have published all bytes that existed when both pipelines had begun.
+    #: Pipelines of this ledger that must first have published all bytes that existed when the later of the two
+    #: pipelines began.
     after_all: tuple[str, ...] = ()
     #: The folder with the records of bad bytes: the table, or the `home` of a pipeline without a table.
     place: str = ""
@@ -284,7 +286,7 @@ class Scanned(Struct, frozen=True):
     first: float
     #: All files and bytes that existed at this time are in the ledger.
     until: float
-    #: Whether the site has processed all bytes and ended, so that no more bytes will come.
+    #: Whether the site has processed all bytes and ended, so that no more bytes will follow.
     closed: bool
 
 

@@ -31,8 +31,10 @@ def validate(rows: Iterable[Row]) -> list[str]:
     spans: dict[int, list[Span]] = {}
     for span in sorted(kinds[Span], key=lambda span: (span.file, span.begin)):
         spans.setdefault(span.file, []).append(span)
-    found = [f"spans of file {number}, which is missing" for number in spans.keys() - files.keys()]
-    found += [f"a copy of file {copy.file}, which is missing" for copy in kinds[Copy] if copy.file not in files]
+    found = [f"spans of file {number} exist, but the file is missing" for number in spans.keys() - files.keys()]
+    found += [
+        f"a copy of file {copy.file} exists, but the file is missing" for copy in kinds[Copy] if copy.file not in files
+    ]
     for file in files.values():
         found += _of_file(file, spans.get(file.id, []), units)
     found += _of_units(units, [span for of_file in spans.values() for span in of_file])

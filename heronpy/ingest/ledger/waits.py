@@ -12,7 +12,8 @@ from heronpy.ingest.ledger.types import Unit, UnitState
 
 
 class Others:
-    """The pipelines for which a pipeline waits. Each is read once per transaction, however many units there are."""
+    """The pipelines for which a pipeline waits. Each pipeline is read once per transaction, regardless of the number of
+    units."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -24,7 +25,7 @@ class Others:
 
         A pipeline is past a time if its sites have scanned their files since then, and its oldest unpublished byte is
         younger. `after`: the other pipeline must be past the time when the unit was cut. `after_all`: the other
-        pipeline must be past the time when both pipelines had begun.
+        pipeline must be past the time when the later of the two pipelines began.
         """
         for name in self._config.after:
             # Bytes that the first scan finds may have any age.
@@ -50,7 +51,7 @@ class Others:
         return self._known[name]
 
     def _begun(self, name: str) -> float:
-        """Return the time when both pipelines had begun; only earlier bytes of the other pipeline count."""
+        """Return the time when the later of the two pipelines began. Only earlier bytes of the other pipeline count."""
         return max([self._draft.pipeline.born, *(one.scan.first for one in self._asked(name))])
 
     def _asked(self, name: str) -> list[SiteScan]:

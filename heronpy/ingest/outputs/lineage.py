@@ -50,7 +50,7 @@ class Lineage(Struct, frozen=True):
     attempt: int
     rows: int
     chunks: tuple[Range, ...]
-    #: The folder in which the unit was published with others; "" for a separate folder.
+    #: The folder in which the unit was published with other units; "" for a separate folder.
     batch: str = ""
     #: See `Pipeline.ledger`.
     ledger: str = ""

@@ -77,7 +77,7 @@ class _ParquetWriter(Writer):
             return super().write_many(rows)
         for column, values in zip(self._columns, zip(*rows, strict=True), strict=True):
             column.extend(values)
-        # pyarrow checks each value when it builds the columns. That is early enough, and cheaper than checking twice.
+        # pyarrow checks each value when it builds the columns, so a second check here would only cost time.
         if len(self._columns[0]) >= BATCH_ROWS:
             self._flush()
         return len(rows)
@@ -102,7 +102,7 @@ class _ParquetWriter(Writer):
         arrays = [pa.array(column, field.type) for column, field in zip(self._columns, self._schema, strict=True)]
         for array, field in zip(arrays, self._schema, strict=True):
             if array.null_count and not field.nullable:
-                raise ValueError(f"column {field.name!r} has no value")
+                raise ValueError(f"column {field.name!r} has no value, but is not nullable")
         self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
         self._columns = [[] for _ in self._names]
 
@@ -124,7 +124,7 @@ def _check(value: Any, field: pa.Field) -> None:
     """Raise ValueError or TypeError if a value does not fit its column."""
     if value is None:
         if not field.nullable:
-            raise ValueError(f"column {field.name!r} has no value")
+            raise ValueError(f"column {field.name!r} has no value, but is not nullable")
         return
     kind = str(field.type)
     if type(value) is _FITTING.get(kind) or (kind == "int64" and type(value) is int and -(1 << 63) <= value < 1 << 63):

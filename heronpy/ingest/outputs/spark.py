@@ -60,8 +60,8 @@ class SparkBatches(ParquetTable):
         schema: columns of the rows, as for `ParquetTable`.
         home: absolute path of the folder for rows that wait for Spark, for this pipeline only, on a file system that
             Spark and all workers reach; the default is in HERON_HOME.
-        dispatch_bytes, dispatch_wait_s: units go to Spark when they cover this many bytes of logs, or the oldest
-            was committed this number of seconds ago.
+        dispatch_bytes, dispatch_wait_s: units go to Spark when they contain this number of bytes of logs, or when the
+            oldest unit was committed this number of seconds ago.
         options: plain values for your function: `table="/data/t"` is `batch.options["table"]`.
         """
         if home and _PATTERN & set(home):

@@ -51,7 +51,7 @@ class About(Struct, frozen=True):
     pipeline: str
     config: Config
     replicas: tuple[str, ...] = ()
-    #: See `Pipeline.ledger`; "" if unknown, as in an earlier release.
+    #: See `Pipeline.ledger`; "" if unknown, as in tables of an earlier release.
     ledger: str = ""
     #: The URLs of the pipeline's ledgers.
     partitions: Partitions | None = None
@@ -363,7 +363,7 @@ class Stages:
 
 
 def _make_own(folder: Path) -> None:
-    with suppress(FileExistsError):  # also a link to nowhere
+    with suppress(FileExistsError):  # the folder exists, or the name is a broken link
         make_folders(folder)
     _check_own(folder)
 
