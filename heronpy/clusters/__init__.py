@@ -1,4 +1,4 @@
 """Access to a cluster for programs: settings, records in the state manager, masters, changes to topologies.
 
-This package prints nothing: each error is a HeronError of one sentence, and callers pass a function for messages.
+This package prints nothing. Each error is a HeronError with one sentence. Callers pass functions for other messages.
 """

@@ -1,4 +1,4 @@
-"""A state manager for topologies on other hosts: it reads each topology's state at the endpoint of its scheduler.
+"""A state manager for topologies on other hosts: it reads a topology's state at its scheduler's control endpoint.
 
 Only topologies to which this host has access are visible. Commands only read; the endpoints refuse all writes except
 a command's lock and the description of its activity.
@@ -67,7 +67,7 @@ class AccessState:
         return self._must(path).counter(path)
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
-        """Context that holds the lock of a topology's commands."""
+        """Return a context manager that holds the lock of a topology's commands."""
         return self._must(path).lock(path, timeout_s)
 
     def gone(self, topology: str) -> None:

@@ -19,7 +19,7 @@ from heronpy.common.errors import DeadlineError
 from heronpy.common.folders import check_root, heron_home
 from heronpy.storage.stores import SPOOL
 
-#: Batches and checkpoints that are not handed over yet, which a restored topology needs.
+#: Folders with batches and checkpoints that are not handed over yet. A restored topology needs them.
 KEPT = ("spark", SPOOL)
 
 

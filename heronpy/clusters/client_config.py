@@ -114,7 +114,7 @@ def known_clusters(config_path: str | None = None) -> list[str]:
     """Names of clusters with settings files, or with a `config-path` in the client's file."""
     try:
         found = set(settings.clusters_of(settings.find_conf(config_path)))
-    except ConfigError:  # a missing folder, which the command reports
+    except ConfigError:  # a folder is missing; the command itself reports this
         found = {"local"}
     home = config_home()
     named = [entry.name for entry in home.iterdir() if entry.is_dir()] if home.is_dir() else []

@@ -1,4 +1,8 @@
-"""Reads the kept files of ended topologies in the working folders on this machine."""
+"""Reads the kept files of ended topologies in the working folders on this machine.
+
+A kept file contains the last state of a topology. The scheduler writes it when the topology ends (see
+`scheduler.teardown`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from heronpy.statemgr.base import MAX_BYTES
 
 
 def kept_files(home: Path, cluster: str) -> Iterator[Path]:
-    """The kept files of ended topologies; a file's name is the topology's id. Blocking."""
+    """The paths of the kept files of ended topologies; a file's name is the topology's id. Blocking."""
     for path in (home / "topologies" / cluster).glob(f"*/*/{ENDED}/*"):
         with suppress(OSError):
             if not path.name.startswith(".") and stat.S_ISREG(path.lstat().st_mode):
@@ -38,7 +42,7 @@ def read_kept(path: Path) -> control_pb2.EndedTopology | None:
 
 
 def kept_of_last(session: Session, topology: str) -> control_pb2.EndedTopology | None:
-    """The kept file of the last ended run of this topology, in the session's role and environ if these are given."""
+    """The content of the kept file of the topology's last ended run, in the session's role and environ if given."""
     target = session.target
     found: control_pb2.EndedTopology | None = None
     for path in kept_files(heron_home(), target.cluster):
@@ -53,6 +57,6 @@ def kept_of_last(session: Session, topology: str) -> control_pb2.EndedTopology |
 
 
 def last_ended(session: Session, topology: str) -> plan_pb2.ExecutionState | None:
-    """The record of the last ended run of this topology; None if there is no kept file."""
+    """The execution state of the last ended run of this topology; None if there is no kept file."""
     kept = kept_of_last(session, topology)
     return kept.record if kept is not None else None

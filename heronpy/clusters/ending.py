@@ -10,14 +10,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-#: A restarted scheduler is back after this time.
+#: A restarted scheduler answers again within this time.
 AWAY_S: Final = 30.0
-#: A scheduler that was killing its topology and is silent for this time has ended: a guardian restarts it sooner.
+#: A scheduler that was killing its topology and is silent for this time has ended: a guardian would restart it sooner.
 GONE_S: Final = 8.0
 
 
 class Life(Enum):
-    """The result of a check."""
+    """The state of a topology as seen by one check."""
 
     RUNS = "runs"
     #: All input is processed; the topology stays until it is killed.
@@ -60,5 +60,5 @@ class Ending:
             return _ENDS.get(life)
         silent_s = now - self._known_at
         if not self._by_endpoint or silent_s < (GONE_S if self._killing else AWAY_S):
-            return None  # on its own host its logs can still be read
+            return None  # on the topology's own host, its logs can still be read
         return End.KILLED if self._killing else End.AWAY

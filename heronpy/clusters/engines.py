@@ -25,10 +25,10 @@ from heronpy.engines.lease import LeaseTimes
 from heronpy.engines.open import kinds, open_engine
 from heronpy.plan.launch import Submitted
 
-#: Grace period of a container that a command ends, if the engine supports one.
+#: Grace period, in seconds, of a container that a command ends, if the engine supports grace periods.
 CANCEL_GRACE_S = 5.0
 LOOK_S = 0.5
-#: After this time, a waiting command reports the reason.
+#: After this time, in seconds, a waiting command reports why it waits.
 QUIET_S = 2.0
 
 
@@ -95,7 +95,7 @@ class Ends(Struct, frozen=True):
     asked: int = 0
     #: Objects that have not ended.
     left: tuple[str, ...] = ()
-    #: Objects that the engine has given up; processes of these objects may still run on a host that does not answer.
+    #: Objects that the engine has abandoned. Their processes may still run on a host that does not answer.
     unconfirmed: tuple[str, ...] = ()
     #: Names of hosts on which files of ended objects may be left.
     hosts: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ def _end_all(engine: Engine, timeout_s: float, sleep: Callable[[float], None], w
                 asked = True
             if not left:
                 with suppress(EngineError):
-                    # Some engines remove an ended object with the list after the one that reported its end.
+                    # Some engines remove an ended object only in the `list` call after the one that reported its end.
                     engine.list()
                 break
         except EngineAwayError:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from heronpy.storage.log_archive import Run
 
 _LOG: Final = re.compile(r"log-files/(?P<process>.+)\.log(?:\.(?P<back>\d{1,6}))?")
-#: Files of earlier runs have numbers from EARLIER on, above those of rotated files; EARLIER_MAX runs are searched.
+#: Files of earlier runs are numbered from EARLIER, above the numbers of rotated files. EARLIER_MAX runs are searched.
 EARLIER: Final = 10_000
 EARLIER_MAX: Final = 50
 
@@ -104,7 +104,7 @@ class EitherFileService:
         self._service, self._local = service, local
 
     async def ask(self, request: Any) -> Any:
-        """Send a request; a list request decides where later requests go."""
+        """Send a request. If the executor fails to answer a list request, later requests read this machine's files."""
         if not isinstance(request, control_pb2.ListFiles):
             return await self._service.ask(request)
         try:
@@ -125,7 +125,7 @@ class WithEarlier:
         self._where: dict[str, tuple[FileService, str]] = {}
 
     async def ask(self, request: Any) -> Any:
-        """Send a request; a list request decides where later requests go."""
+        """Send a request. A request for a file goes to the service that listed the file."""
         if isinstance(request, control_pb2.ListFiles):
             return await self._list(request)
         service, request.name = self._where.get(request.name, (self._services[0], request.name))

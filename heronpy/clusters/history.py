@@ -1,8 +1,8 @@
-"""The current and ended runs of a cluster's topologies, as far as this host has their files.
+"""The current and ended runs of a cluster's topologies whose files are on this host.
 
-A run is a submit of a topology. An ended run has a kept file; a run that has not ended, or whose processes are all
-gone, is in the state manager. A batch run is named by its topology and number, such as visits/3. A batch run may
-take several submits; the last submit represents the run, and the run's folder is kept.
+A run is a submit of a topology. An ended run has a kept file with its last state. A run that has not ended, or whose
+processes have all died, is in the state manager. A batch run is named by its topology and number, such as visits/3. A
+batch run may need several submits; the last submit represents the run, and the run's folder is kept.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FINISHED = "finished"
 class PastRun(Struct, frozen=True):
     """A run of a topology."""
 
-    #: The record of the last submit; for a batch run perhaps only the run's record.
+    #: The last state of the last submit; for a batch run without a known submit, only the run's own record.
     kept: control_pb2.EndedTopology
     #: Whether the topology is still in the state manager.
     listed: bool = False
@@ -91,7 +91,7 @@ class PastRun(Struct, frozen=True):
             state = state_label(last.upper() or "STARTING", found.totals)
             uptime_s = time.time() - record.submitted_at
             return replace(found, state=state, cause="", rank=0, ended_at=None, uptime_s=uptime_s)
-        # The keepers of a batch run write its progress each second.
+        # While a batch run is running, its progress is written each second.
         ended_at = max(self.kept.ended_at, self.progress.at if self.progress is not None else 0.0)
         uptime_s = max(0.0, ended_at - self.began_at)
         gone = f"no process of topology '{record.topology}' is running; {self._cure_of_dead()}"
@@ -173,7 +173,7 @@ def _listed(session: Session) -> Iterator[PastRun]:
 
 
 def _last_sign(kept: control_pb2.EndedTopology) -> float:
-    """Time of the newest event, minute of figures or log line of a topology."""
+    """Wall time of a topology's last activity: its submit, an event, a minute of figures, or a write to a log."""
     signs = [kept.record.submitted_at, *(one.at for one in kept.events.events)]
     signs += [60.0 * one.number for one in (*kept.minutes.minutes, *kept.last.minutes.minutes)]
     for log in Path(kept.record.working_dir, "log-files").glob("*.log"):

@@ -50,13 +50,13 @@ def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
     if record.working_dir and not session.elsewhere(record):
         shutil.rmtree(Path(record.working_dir) / SPOOL, ignore_errors=True)
     roots: list[Place] = []
-    with suppress(HeronError):  # no launch file: nothing was written, either
+    with suppress(HeronError):  # without a launch file, nothing was written
         roots = roots_of([settings_for(session.settings_of(record), CheckpointSettings)])
     for root in roots:
         if isinstance(root, Url):
             whole += _swept(root / record.topology_id)
             continue
-        with suppress(HeronError, OSError):  # no store: nothing was written, either
+        with suppress(HeronError, OSError):  # without a store, nothing was written
             whole += _swept(root / record.topology_id)
     newest = max(whole, key=lambda found: found.checkpoint, default=None)
     return newest.location if newest is not None else ""
@@ -70,7 +70,7 @@ def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
     try:
         settings = settings_for(session.settings_of(record), CheckpointSettings)
     except HeronError:
-        return ""  # no launch file: nothing was written, either
+        return ""  # without a launch file, nothing was written
     if not settings.replica:
         return ""
     try:

@@ -67,7 +67,7 @@ class Letters:
         key = (container, file.file)
         name, at = self._read.get(key, (file.name, 0))
         if file.bytes < at or (name.endswith(_OLDER) and not file.name.endswith(_OLDER)):
-            # An older file was removed and a new file reuses its number: an old file never becomes the current one.
+            # A new file reuses the number of a removed file. A rotated file never becomes the current file again.
             at = 0
         found, cut = list[Letter](), b""
         while at + len(cut) < file.bytes:
@@ -87,6 +87,6 @@ class Letters:
 
 
 def when(letter: Letter) -> float:
-    """Wall time at which the tuple was given up; 0 if unknown."""
+    """Wall time at which the tuple became a dead letter; 0 if unknown."""
     at = letter.get("at")
     return float(at) if isinstance(at, int | float) else 0.0

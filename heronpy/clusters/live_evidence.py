@@ -1,4 +1,4 @@
-"""Takes evidence of one process of a topology through its executor's file service."""
+"""Requests evidence of one process, such as its stacks or a profile, from its executor's file service."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ def answer_s(takes_s: float) -> float:
 
 
 def take(session: Session, topology: str, process: Process, request: Message, takes_s: float) -> Message:
-    """Take evidence of a process; blocking. Raises RpcError if refused, DeadlineError if no answer arrives in time."""
+    """Request evidence of a process; blocking. Raises RpcError if refused, DeadlineError if the answer is late."""
     reply: Message = session.ask_executor(topology, process.container, process.service, request, answer_s(takes_s))
     return reply

@@ -27,7 +27,7 @@ class End:
     """The end of one log."""
 
     data: bytes = b""
-    #: Whether the text begins inside the log, and then mostly inside a line.
+    #: Whether the start of the log is missing. The text then usually begins in the middle of a line.
     cut: bool = False
     #: Why the log could not be read; empty if it was read.
     error: str = ""

@@ -40,7 +40,7 @@ def log_dir(records: Records, topology: str) -> Path:
         base = heron_home() / "topologies" / records.target.cluster
         roles = [records.target.role] if records.target.role else _folders(base)
         known = {name for role in roles for name in _folders(base / role)}.union(records.names())
-        if records.target.implied:  # the word may have been meant as the cluster
+        if records.target.implied:  # the user may have meant the word as the cluster
             known.update(known_clusters())
         hint = suggestion(topology, known, f"; run 'heron list {records.target}'")
         raise NotThereError(f"cluster {records.target.cluster} has no logs of a topology '{topology}'{hint}")

@@ -68,7 +68,7 @@ class Link:
 
 
 def _ignore(envelope: control_pb2.Envelope) -> None:
-    """Masters send no unsolicited messages."""
+    """Ignore a message that answers no request; topology masters send none."""
 
 
 class Master:
@@ -133,8 +133,8 @@ class Master:
         return await self._ask_executor(self._services.setdefault(container, Link()), container, request, timeout_s)
 
     async def take(self, container: int, request: Message, timeout_s: float) -> Message:
-        """Take evidence of a process in a container. Raises RpcError if this fails."""
-        # A separate connection, because the one for files is closed when a file is late.
+        """Request evidence of a process in a container. Raises RpcError if the executor cannot provide it."""
+        # A separate connection, because a late answer to a request for a file closes the connection for files.
         link = Link()
         try:
             reply: Message = await self._ask_executor(link, container, request, timeout_s)

@@ -47,7 +47,7 @@ class Mirror:
         self._folder = folder
         self._say = said
         self._told: set[str] = set()
-        #: By container: the time since which its logs cannot be read.
+        #: By container: the time of the first failed attempt to read its logs.
         self._away_since: dict[int, float] = {}
         self._patience_s = 0.0
         #: By name of a log: its file and the number of bytes read.

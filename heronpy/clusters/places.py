@@ -53,7 +53,7 @@ def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
             f"checkpoint {checkpoint} of '{name}' is in {len(matching)} places; give one of these paths: {places}"
         )
     if not matching:
-        ids = list(dict.fromkeys(found.checkpoint for found in everything))  # runs and stores repeat them
+        ids = list(dict.fromkeys(found.checkpoint for found in everything))  # ids may repeat
         known = ", ".join(map(str, ids[:20])) or "none"
         raise NotThereError(f"'{name}' has no checkpoint {checkpoint}; there are: {known}")
     return matching[0]

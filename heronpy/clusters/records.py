@@ -241,7 +241,7 @@ class Records:
         return found
 
     def of_this_host(self) -> str:
-        """An addition to "there is no topology" if other hosts may have submitted topologies; "" otherwise."""
+        """A clause to append to "there is no topology" if other hosts may have submitted topologies; "" otherwise."""
         resolved, cluster = self.resolve(), self.target.cluster
         engine = settings.settings_for(resolved, EngineSettings).kind
         if not engine or self.state_place(resolved)[0] != "local" or (has_key(cluster) and not origin_of(cluster)):
@@ -307,7 +307,7 @@ class Records:
         return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
 
     def launch_of(self, record: plan_pb2.ExecutionState) -> LaunchSpec:
-        """The launch of a topology on its submitting host; raises HeronError if it cannot be read."""
+        """The content of a topology's launch file on the submitting host; raises HeronError if it cannot be read."""
         try:
             return LaunchSpec.load(record.launch_file)
         except ConfigError as error:
@@ -325,7 +325,7 @@ class Records:
             return submitted
 
     def submitted(self, name: str) -> Submitted | None:
-        """The launch as submitted, readable on any host; None if the submit has not written it yet."""
+        """The launch specification in the state manager; None if the submit has not written it yet."""
         found = self.state.get(paths.launch(name))
         return Submitted.from_bytes(found[0], f"the launch of '{name}' in the state manager") if found else None
 
@@ -349,7 +349,10 @@ class Records:
         return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
 
     def refuse_job(self, name: str, instead: str) -> None:
-        """Raise ClusterError if the topology has a job, which would undo a change; `instead` is the job's verb."""
+        """Raise ClusterError if a job controls the topology and would undo a change.
+
+        `instead` is the verb of `heron job`, with its arguments, that makes the change.
+        """
         if not self.state.exists(paths.job(name)):
             return
         content, _ = self.state.get(paths.running_job(name)) or (b"{}", 0)
@@ -370,7 +373,7 @@ class Records:
     def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:
         """The update in progress, or None."""
         found = self.state.get(paths.update_intent(name))
-        # An empty node represents a removed one.
+        # An empty node means that there is no update in progress.
         return self._parsed(plan_pb2.UpdateIntent, found[0], name, "update") if found and found[0] else None
 
     def physical_plan(self, name: str) -> plan_pb2.PhysicalPlan | None:
@@ -419,7 +422,7 @@ class Records:
         with ExitStack() as stack:
             if doing is not None:
                 with suppress(HeronError):
-                    own = stack.enter_context(closing(self.open_state()))  # its ephemerals end with it
+                    own = stack.enter_context(closing(self.open_state()))  # closing it removes its ephemerals
                     own.create(paths.operation(name), doing.value.encode(), ephemeral=True)
             yield
 

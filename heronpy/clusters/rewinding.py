@@ -54,7 +54,7 @@ def consequences(
     start: checkpoint_pb2.CheckpointRecord | None,
     now: float,
 ) -> list[str]:
-    """Sentences on the effects that a rewind undoes, repeats or may count twice."""
+    """Sentences about the consequences of a rewind: what it undoes, what it repeats, and what may count twice."""
     spouts = [spout.comp.name for spout in status.plan.topology.spouts]
     fixed = {task.component for task in status.tasks if task.component in spouts and not task.rewinds}
     since = f"the last {format_duration(max(now - start.taken_at, 0.0))}" if start is not None else "the entire run"

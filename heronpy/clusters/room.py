@@ -40,7 +40,7 @@ def check_room(
     before, after = requests_of(old, topology, settings), requests_of(new, topology, settings)
     larger = {number: asked for number, asked in after.items() if _grows(before.get(number), asked)}
     if not larger:
-        return {}  # going back is always possible, for any engine
+        return {}  # a smaller request is possible on every engine
     if submitted.pool:
         # A slot gives its containers the resources that they request.
         problem = size_problem(larger, slot_sizes(session, submitted.pool))
@@ -98,7 +98,7 @@ def size_problem(requests: Mapping[int, ResourceRequest], sizes: Sequence[NodeSi
         wants = size_text(asked.cpu, asked.ram_bytes, asked.disk_bytes if largest.disk_bytes is not None else None)
         has = size_text(largest.cpu, largest.ram_bytes, largest.disk_bytes if asked.disk_bytes else None)
         return (
-            f"container {container} asks for {wants}, but the largest host{where} has {has}; spread its tasks over more"
+            f"container {container} requests {wants}, but the largest host{where} has {has}; spread its tasks over more"
             " containers, or request less (heron.packing.instance_* are the defaults for components)"
         )
     return ""

@@ -44,9 +44,9 @@ class Scaled:
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    #: As `old instance id -> new instance id`.
+    #: Tasks that move to another container, as `old instance id -> new instance id`.
     moved: list[str] = field(default_factory=list)
-    #: Components whose tasks keep their places with new sizes.
+    #: Components whose tasks stay in their containers and get new sizes.
     resized: list[str] = field(default_factory=list)
     #: Tuples that were queued in removed tasks; None if unknown, because the topology master was replaced.
     discarded: int | None = 0
@@ -94,7 +94,7 @@ def scale(
     """Change from one plan to another, as computed by `replan`.
 
     `say` gets messages about a topology master that ends, and about containers that outgrow their resources (see
-    `check_room`). If only sizes change, such containers are replaced one by one, each while its successor stands by.
+    `check_room`). If only sizes change, such containers are replaced one by one, each when its successor is ready.
     """
     resized = _resized(old, new)
     if moves(old) == moves(new) and not resized:

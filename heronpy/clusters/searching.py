@@ -23,7 +23,7 @@ from heronpy.views.files import LogHit
 LIMIT_MAX, SECONDS_MAX = 1000, 10.0
 #: Maximum number of hits in an answer, and pause before a busy service gets the next request.
 PAGE, BUSY_S = 50, 0.05
-#: The limit of a service.
+#: Maximum number of concurrent searches that an executor's file service accepts.
 AT_ONCE = 2
 
 

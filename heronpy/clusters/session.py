@@ -45,7 +45,7 @@ _CHANGES = (*get_args(Order), control_pb2.UpdateTopology, control_pb2.TakeCheckp
 
 
 def failed_of(found: control_pb2.ContainersReply | None) -> control_pb2.ProcessRecord | None:
-    """The first container that the scheduler has given up, or None."""
+    """The first container that is FAILED, so that the scheduler no longer restarts it; None if there is none."""
     containers = found.containers if found is not None else ()
     return next((one for one in containers if one.state == control_pb2.PROC_FAILED), None)
 
@@ -68,7 +68,7 @@ class Waiting(Enum):
     TMASTER = "its topology master has not started yet"
 
 
-#: The relay's names for the processes that receive requests.
+#: How errors name a process, by its kind in a request to the control endpoint.
 _WHAT = {"scheduler": "its scheduler", "tmaster": "its topology master", "executor": "its executor"}
 
 
@@ -359,7 +359,7 @@ class Session(Records):
             return None
 
     def failed_container(self, name: str) -> control_pb2.ProcessRecord | None:
-        """The first container that the scheduler has given up; None if there is none."""
+        """The first container that the scheduler no longer restarts; None if there is none."""
         return failed_of(self.containers(name))
 
     def engine_of(self, name: str) -> str:
@@ -413,7 +413,7 @@ class Session(Records):
     def poll(self, name: str, timeout_s: float = 1.0, starting_s: float = 0.0) -> control_pb2.StatusReply | None:
         """The status, or None while the topology master cannot answer.
 
-        While the topology is starting, the topology master may answer up to `starting_s` later, after the start.
+        While the topology is starting, the topology master delays its answer until the start, by at most `starting_s`.
         """
         location = self.tmaster_location(name)
         if location is None:

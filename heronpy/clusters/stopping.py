@@ -1,7 +1,8 @@
 """Stops a topology gracefully, with a drain or a savepoint, before anything is killed.
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until all emitted tuples are processed,
-and tells the bolts to finish; a savepoint is taken and committed by the sinks. After that, the topology may be removed.
+and tells the bolts to finish. With a savepoint, the stop waits until every task has committed the savepoint. After
+that, the topology may be removed.
 If a step fails, the spouts return to their earlier state, and the topology keeps running.
 """
 
@@ -43,7 +44,7 @@ class Stop:
     before: control_pb2.StatusReply | None = None
     """State of the topology before the stop."""
     discarded: int = 0
-    """Number of tuples that were given up during the drain."""
+    """Number of tuples that were discarded during the drain."""
 
     def check(self, savepoint: bool) -> None:
         """Raise ClusterError or RequestError if the topology cannot be drained or, if `savepoint`, stopped with one."""

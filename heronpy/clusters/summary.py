@@ -1,6 +1,6 @@
 """The summary of a topology, from the last answer of its topology master, or from the kept file of an ended topology.
 
-See `scheduler.teardown` for these files. Pure.
+See `scheduler.teardown` for kept files. Pure.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def summary_of(kept: control_pb2.EndedTopology) -> Topology:
         last_load(kept),
         kept.topology if kept.HasField("topology") else None,
         kept.packing if kept.HasField("packing") else None,
-        # A Spark gateway leaves a last report.
+        # A topology with a Spark gateway has the gateway's last report in its kept file.
         spark=kept.HasField("spark"),
     )
     totals = known.totals

@@ -42,10 +42,10 @@ KILL_GRACE_S = 5.0
 #: Time limit for a topology's processes to end after its scheduler has reported their end.
 SOON_S = 0.5
 ASK_AGAIN_S = 2.0
-#: Time within which the scheduler answers before the request is late.
+#: Time, in seconds, by which the scheduler's own deadline for a request is shorter than this command's deadline.
 ANSWER_S = 0.5
 ENGINE_END_S = 20.0
-#: Time limit for a scheduler of this host; after that its processes are ended without it.
+#: Time limit, in seconds, for a scheduler on this host. After that, this command itself ends the topology's processes.
 LIMIT_S = 30.0
 #: Time for the last request to an engine and its answer.
 ENGINE_SLACK_S = 10.0
@@ -174,9 +174,9 @@ def _kill_by_endpoint(
             _ask_until_gone(session, record, scheduler, time.monotonic() + timeout_s, force, waits, outcome)
         except StateAwayError as error:
             raise ClusterError(
-                f"the scheduler of '{record.topology}' was asked to kill it, and its control endpoint no longer"
-                f" answers, which is normal after a kill; see 'heron list {session.target}' on its host"
-                f" ({error})"
+                f"the scheduler of '{record.topology}' got the request to kill the topology, and its control endpoint"
+                f" no longer answers, which is normal after a kill; check with 'heron list {session.target}' on the"
+                f" scheduler's host ({error})"
             ) from None
     if outcome.by_scheduler:
         session.forget(record)

@@ -46,8 +46,8 @@ class Outcome(Struct):
 def unseen(topology: str, host: str) -> str:
     """A sentence: the topology's processes could not be checked from this host."""
     return (
-        f"the scheduler of '{topology}' was not running, and this host cannot see its processes on host {host}; look"
-        " for them there"
+        f"the scheduler of '{topology}' was not running, and this host cannot see the topology's processes on host"
+        f" {host}; look for them there"
     )
 
 
@@ -65,8 +65,8 @@ def away_text(engine_away: str) -> str:
 def what_remains(outcome: Outcome) -> str:
     """Part of a sentence: why a topology was not removed, and the fix."""
     if not outcome.may_run:
-        return f"{', '.join(outcome.remains)} cannot be stopped; stop this yourself and run the command again"
-    goes_on = "the scheduler continues to end it; " if outcome.scheduler_lives else ""
+        return f"{', '.join(outcome.remains)} cannot be stopped; stop what is left yourself, and run the command again"
+    goes_on = "the scheduler continues to end the containers; " if outcome.scheduler_lives else ""
     again = f"{goes_on}run the command again to finish, or with --force to remove the topology anyway"
     return f"{what_may_run(outcome)}; {again}"
 

@@ -27,14 +27,14 @@ from heronpy.common.version import VERSION
 from heronpy.engines.contract import Ended, Engine, EngineError, EngineFullError, EnginePhase, Found, Request
 from heronpy.net.addresses import in_any_order, ports_of
 
-#: Time limit from the submit of the container to its report, including the time in a queue,
+#: Time limit from the submit of the container to its report, in seconds, including the time in a queue.
 TRIAL_S = 9.0
-#: and from its start, which may include pulling an image or starting a JVM.
+#: Time limit from the start of the container to its report, in seconds. A start may pull an image or start a JVM.
 STARTING_S = 120.0
 END_S = 4.0
 LIST_EVERY_S = 0.5
 _REPORT_MAX_BYTES = 16 << 10
-#: Timeout for reading from one connection, which anybody may open.
+#: Timeout for reading from one connection, in seconds, because any program may connect.
 _READ_S = 2.0
 _CPU, _RAM_BYTES = 1.0, 128 * MB
 _LATER = "check again when a host is free, or use --no-container"
@@ -202,7 +202,7 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
     at = f" on {host}" if host else ""
     if code == trial_container.UNREACHED:
         fix = "set heron.security.network to a network that nodes and this host share, or heron.security.port_range"
-        return Found("container", False, f"it is running{at}, but reaches no address of this host", fix)
+        return Found("container", False, f"it is running{at}, but cannot reach any address of this host", fix)
     if code in (126, 127):
         return Found("container", False, f"heron.engine.python cannot be run{at}", "set heron.engine.python")
     last = printed.strip().splitlines()[-1:]

@@ -5,9 +5,9 @@ scheduler replaces containers, so that two programs never replace the same conta
 the engine, whose name has the number of the *submission*, so that a successor never waits for the object of its
 predecessor.
 
-Invariants: each call has its own deadline and may be repeated; an error is an `EngineFatalError`, which is permanent,
-or an `EngineAwayError`, after which the call may or may not have been carried out. An object that is not in `list`, or
-whose host is lost, is not known to have ended (see `Ended`).
+Invariants: each call has its own deadline and may be repeated. An error is either an `EngineFatalError`, which is
+permanent, or an `EngineAwayError`, after which the call may or may not have been carried out. An object that is not in
+`list`, or whose host is lost, is not known to have ended (see `Ended`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class Ended(Enum):
     """Whether a container has ended, as far as its engine has seen."""
 
     NO = "no"
-    #: None of its processes is left: the engine has seen all of them end.
+    #: No process of the container is left: the engine has seen all of them end.
     CONFIRMED = "confirmed"
-    #: The engine has given it up, for example because its host no longer answers; its processes may still run.
+    #: The engine has abandoned the container, for example because its host no longer answers. Its processes may still
+    #: run.
     UNCONFIRMED = "unconfirmed"
 
 
@@ -80,8 +81,8 @@ class Request:
     barred: tuple[str, ...] = ()
     #: Containers whose hosts it should avoid, if the engine can distinguish containers of a topology.
     apart_from: tuple[int, ...] = ()
-    #: Hosts of `avoid` that are avoided only because of these containers. They are preferred to the other hosts of
-    #: `avoid`.
+    #: Hosts of `avoid` that are avoided only because they run containers of `apart_from`. They are preferred to the
+    #: other hosts of `avoid`.
     beside: tuple[str, ...] = ()
     #: Whether the container may start on any host, without waiting for one that spreads the containers of the topology.
     anywhere: bool = False
@@ -141,7 +142,7 @@ class NodeSize:
 
     cpu: float
     ram_bytes: int
-    #: None if the engine does not count disk space; then it is not requested, either.
+    #: None if the engine does not count disk space. Disk space is then not requested.
     disk_bytes: int | None = None
     #: The engine's name for the group of these hosts, such as a partition.
     where: str = ""
@@ -244,7 +245,7 @@ class Engine(Protocol):
         """The last output of an object's first process; empty if it was not kept or cannot be read from this host."""
 
     def look_command(self) -> str:
-        """A command for users that lists the objects of this topology, including objects that were given up.
+        """A command for users that lists the objects of this topology, including objects that were abandoned.
         Makes no request.
         """
 

@@ -3,7 +3,7 @@
 A container whose host no longer answers may still be running. The successor is activated once the container can do no
 harm:
 
-- `LEASE`: the container asks for a grant every `renew_s`. If no grant arrives within `fence_s` after it *sent* the last
+- `LEASE`: the container requests a grant every `renew_s`. If no grant arrives within `fence_s` after it *sent* the last
   granted request, it stops its tasks, which takes up to `stop_grace_s`. The scheduler waits for `lost_s`, which is
   longer, after it *received* the last request. Only durations are compared, not clocks. Both sides use CLOCK_BOOTTIME,
   so that suspended time counts as well.

@@ -53,8 +53,8 @@ def refuse_other_input(
 ) -> None:
     """Raise BatchRefusedError if a command that would continue an unfinished run gives a spout different input.
 
-    `before`: the topology of the run. `resume`: whether the user keeps the units of another program, and so the
-    splits that the other program has listed.
+    `before` is the topology of the run. If `resume` is true, the run keeps the work units of an earlier version of the
+    program, and so the input splits that the earlier version has listed.
     """
     known = {(stage.spout, stage.source) for stage in divide(before)}
     for stage in stages:
@@ -79,9 +79,9 @@ def refuse_other_input(
 def refuse_other_paths(
     like: str, before: topology_pb2.Topology, topology: topology_pb2.Topology, stages: Sequence[Stage]
 ) -> None:
-    """Raise BatchRefusedError if a spout names files other than those of the run `like`, whose input this run takes.
+    """Raise BatchRefusedError if a spout names files other than those of the run `like`, whose input this run uses.
 
-    The run would look for the files of `like` at these paths. `before`: the topology of `like`.
+    The run would look for the files of `like` at these paths. `before` is the topology of `like`.
     """
     for stage in stages:
         if stage.source != "lines":
@@ -89,7 +89,7 @@ def refuse_other_paths(
         old, new = (" and ".join(_patterns(one, stage.spout)) for one in (before, topology))
         if old != new:
             raise BatchRefusedError(
-                f"with --as the run reads the input of {like}, in which spout '{stage.spout}' reads {_short(old)}, but"
+                f"with --as, the run reads the input of {like}, in which spout '{stage.spout}' reads {_short(old)}, but"
                 f" this command gives {_short(new)}; give the command the input of {like}, or leave out --as"
             )
 
@@ -115,8 +115,8 @@ def refuse_again(runs: Runs, topology: topology_pb2.Topology, argv: tuple[str, .
 def publishes_again(before: topology_pb2.Topology, topology: topology_pb2.Topology, same_words: bool) -> bool:
     """Whether two topologies read the same input and have a sink in common, or no sinks (pure).
 
-    The bolts between them do not matter. `same_words`: whether the programs have the same arguments, on which an input
-    other than files of lines may depend.
+    The bolts in between do not matter. `same_words` says whether the programs have the same arguments, because an input
+    other than files of lines may depend on the arguments.
     """
     inputs, sinks = [], []
     for one in (before, topology):

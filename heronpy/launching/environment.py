@@ -20,7 +20,7 @@ def child_environment(extra: dict[str, str]) -> dict[str, str]:
     path = [*inherited] if installed or home in inherited else [home, *inherited]
     environment = {**os.environ, **extra}
     if environment.get("HERON_HOME"):
-        environment["HERON_HOME"] = str(absolute(environment["HERON_HOME"]))  # others run in other folders
+        environment["HERON_HOME"] = str(absolute(environment["HERON_HOME"]))  # processes run in other folders
     if path:
         environment["PYTHONPATH"] = os.pathsep.join(path)
     return environment

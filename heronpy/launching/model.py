@@ -45,7 +45,7 @@ class Loaded(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """The data of a submission about its stored package and its program; see `Submitted`."""
+    """The part of a submission that describes its stored package and its program; see `Submitted`."""
 
     package: str | None = None
     package_main: str | None = None
@@ -63,7 +63,7 @@ class Restore(Struct, frozen=True):
     starting_empty: tuple[str, ...] = ()
     """Components without state in the checkpoint."""
     taken_at: float = 0.0
-    """Wall time."""
+    """Wall time at which the checkpoint was taken."""
 
 
 class Planned(Struct):

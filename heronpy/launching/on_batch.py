@@ -75,7 +75,7 @@ class Begun(Struct, frozen=True):
     goes_on: bool = False
     #: With --mode auto: the reason for the mode.
     why: str = ""
-    #: Whether the topology is a batch of pipelines of work units. Their ledgers record what is done.
+    #: Whether the topology is a batch of pipelines of work units. Their ledgers record which units are done.
     units: bool = False
 
 
@@ -183,7 +183,7 @@ def remove_dead(session: Session, name: str, warn: Warn) -> None:
         return
     if takedown.leftovers(record.launch_file):
         return  # a guardian may be about to restart the scheduler
-    with suppress(HeronError):  # then `refuse_taken` says what the user can do
+    with suppress(HeronError):  # if this fails, `refuse_taken` says what the user can do
         if run_folder(session.topology(name)):
             killing.remove(session, name, topology_id=record.topology_id)
             warn(f"no process of topology '{name}' was running; its remains were removed")

@@ -211,8 +211,8 @@ def _fixed_part(pattern: str) -> str:
 
 
 def check_engine(kind: str, resolved: Resolved, topology_id: str, requests: Mapping[int, ResourceRequest]) -> None:
-    """Ask the engine whether it could run the containers. Raises RequestError with the problem and the fix if it could
-    not.
+    """Check with the engine whether it can run the containers. Raises RequestError with the problem and the fix if it
+    cannot.
     """
     engine = open_engine(kind, resolved, topology_id, [python_of(resolved)])
     lacking = next((one for one in engine.check() if not one.ok), None)

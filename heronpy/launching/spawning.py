@@ -20,7 +20,7 @@ from heronpy.plan.launch import LAUNCH_VARIABLE, LaunchSpec
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto import plan_pb2
 
-#: Time limit of the wait for a scheduler, long enough for a very busy machine; the end of the scheduler also ends it.
+#: Time limit for the start of a scheduler, in seconds. It is long enough for a very busy machine.
 SCHEDULER_START_S = 60.0
 LOG_TAIL_LINES = 30
 
@@ -73,7 +73,7 @@ def wait_scheduler(
                 f" see {spec.log_dir / 'scheduler.log'}"
             )
         time.sleep(pause)
-        pause = min(pause * 1.05, 0.1)  # one more check costs less than a late one would
+        pause = min(pause * 1.05, 0.1)  # an additional check costs less than a late check
 
 
 def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> HeronError:

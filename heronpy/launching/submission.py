@@ -91,9 +91,9 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
             raise TopologyError("\n".join(found))
         check_stores(settings_for(resolved, CheckpointSettings))
     else:
-        resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process for it
+        resolved.settings["checkpoint"]["replica"] = ""  # nothing is copied, so no process is needed
         if object_store(settings_for(resolved, CheckpointSettings)) is not None:
-            resolved.settings["checkpoint"]["root"] = ""  # nothing to keep, so no process needs the store
+            resolved.settings["checkpoint"]["root"] = ""  # nothing is stored, so no process needs it
     if needs_spark(topology):
         _warn_of_files(settings_for(resolved, SparkSettings).conf, warn)
         linger_for_spark(topology, logical, resolved)
@@ -117,7 +117,7 @@ def plan(session: Session, topology: topology_pb2.Topology, warn: Warn = unheard
 
 
 def linger_for_spark(topology: topology_pb2.Topology, logical: LogicalPlan, resolved: Resolved) -> None:
-    """Make the components whose tuples go only to Spark send less often, unless a user has set how often.
+    """Make the components whose tuples go only to Spark send less often, unless a user has set the interval.
 
     A frame costs the same whether it has one tuple or hundreds, and the tuples wait for a Spark batch anyway.
     """
@@ -171,7 +171,7 @@ def environment_digest(engine: EngineSettings) -> str:
 
 
 def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
-    """Warn of files that Spark's driver streams to any client, before authentication."""
+    """Warn about files that Spark's driver sends to any client, without authentication."""
     named = sorted(_HANDED_OUT.intersection(conf))
     if named:
         warn(
@@ -224,7 +224,7 @@ def start(
         if planned.engine:
             # This runs when the scheduler is gone, because the scheduler may have begun to submit containers.
             undo.callback(undone.end_on_engine, spec.submitted)
-        # Registered first: an interrupt may come between the start of the process and its handle.
+        # Registered first, because an interrupt may come after the start of the process and before its handle is known.
         undo.callback(takedown.kill_leftovers, record.launch_file)
         scheduler = (spawn_child if foreground else spawn_scheduler)(spec, record.launch_file)
         wait_scheduler(session, record, spec, scheduler)
@@ -298,7 +298,7 @@ def _marked(session: Session, name: str) -> Iterator[None]:
     """Publish that a submit is in progress, if its name is free: without a scheduler the topology would look dead."""
     # Under the lock, no other command submits or kills the topology, so this result is final.
     refuse_taken(session, name)
-    with closing(session.open_state()) as state:  # its ephemerals end with it
+    with closing(session.open_state()) as state:  # closing it removes its ephemerals
         state.create(paths.submission(name), b"", ephemeral=True)
         yield
 

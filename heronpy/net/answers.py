@@ -17,7 +17,7 @@ from heronpy.proto import control_pb2
 
 T = TypeVar("T", bound=Struct)
 
-#: Sockets take messages of up to 16 MiB, and an answer has other fields, too.
+#: Maximum size of the MessagePack data. Sockets accept messages of up to 16 MiB, which also have other fields.
 BYTES_MAX: Final = 15 << 20
 
 

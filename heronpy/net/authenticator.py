@@ -1,8 +1,9 @@
 """Decides who may connect to the TCP sockets of this process: answers ZeroMQ's ZAP requests (RFC 27).
 
-ZeroMQ asks once per connection, never per message, and obeys the answer. An `Authenticator` admits only the client key
-of its topology and the keys of `users`, and counts all other clients. Each process and context has one `Authenticator`,
-because ZeroMQ sends its requests to one fixed endpoint. Close it before the sockets that it guards.
+ZeroMQ sends one request per connection, never per message, and obeys the answer. An `Authenticator` admits only the
+client key of its topology and the keys of `users`, and counts all other clients. Each process and context has one
+`Authenticator`, because ZeroMQ sends its requests to one fixed endpoint. Close the `Authenticator` before the sockets
+that it guards.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ log = logging.getLogger("heronpy.net")
 
 _ZAP: Final = "inproc://zeromq.zap.01"
 _VERSION: Final = b"1.0"
-#: Addresses whose refusal is logged; further ones are only counted.
+#: Maximum number of addresses whose refusal is logged. Refusals of further addresses are only counted.
 PEERS_MAX: Final = 256
 #: Handshakes that fail before a ZAP request: a plain client, another server's key, noise.
 _FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
-#: Errors of such a failure when the peer has closed the connection. A silent peer is disconnected by this side.
+#: Errors of failed handshakes in which the peer has closed the connection. This side disconnects silent peers.
 _LEFT: Final = frozenset({errno.EPIPE, errno.ECONNRESET})
 #: Maximum number of connections without a key at a time; a further connection closes the oldest one.
 STRANGERS_MAX: Final = 128
@@ -76,8 +77,8 @@ class HandshakeLimiter:
     An admitted connection is no longer observed. ZeroMQ reports a connection that was closed by the limiter like any
     other.
 
-    ZeroMQ limits the size of messages, but accepts messages up to that size from strangers before it asks for their
-    key, and keeps silent connections open. Each accepted connection is therefore observed from outside until its
+    ZeroMQ limits the size of messages, but accepts messages up to that size from strangers before it checks their key,
+    and keeps silent connections open. Each accepted connection is therefore observed from outside until its
     handshake is over: the kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to
     holders of the key.
     """
@@ -87,7 +88,7 @@ class HandshakeLimiter:
         #: In the order of arrival. The descriptors are copies, so their numbers are not reused for other connections.
         self._waiting: dict[socket.socket, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: Times at which connections were closed here and their end was not claimed yet, oldest first.
+        #: For each connection that was closed here and whose end was not claimed yet: the time, oldest first.
         self._closed_at: deque[float] = deque(maxlen=CLAIMS_MAX)
 
     def __len__(self) -> int:

@@ -1,9 +1,9 @@
 """The calls of one session at the control endpoint: when to send and repeat them, and which answer they get. Pure.
 
 The session keeps its number for as long as its process uses the state. Invariants: the changes of a session are sent
-one after another, each with a number that stays the same until it is answered or given up, so that each is carried out
-once. A change that was unanswered when the endpoint lost the session is marked `again` when the session is reopened. A
-change that is given up is not sent again; once informed, the endpoint refuses copies that are still in transit.
+one after another. Each change has a number that stays the same until it is answered or abandoned, so that it is carried
+out once. A change that was unanswered when the endpoint lost the session is marked `again` when the session is
+reopened. An abandoned change is not sent again; once informed, the endpoint refuses copies that are still in transit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ignore(_: Result) -> None:
 
 
 class Calls:
-    """The open calls of a session with the unique number `session`. `on_kept` receives the answers to signs of life."""
+    """The open calls of a session with the unique number `session`. `on_kept` receives the answers to keep-alives."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Calls:
         self._open()
 
     def start(self, body: endpoint_pb2.StateCall, end: Callable[[Result], None] = ignore) -> Call:
-        """Send a request repeatedly until it is answered or given up."""
+        """Send a request repeatedly until it is answered or abandoned."""
         call = Call(body, str(body.WhichOneof("what")), end, next(self._requests))
         body.session = self._session
         body.credential.CopyFrom(self._credential)
@@ -71,7 +71,7 @@ class Calls:
         return call
 
     def give_up(self, call: Call) -> bool:
-        """Give up a request; returns False if it has already been answered."""
+        """Abandon a request; returns False if it has already been answered."""
         return self.under_way.pop(call.request, None) is not None
 
     def ask_anew(self) -> None:
@@ -136,7 +136,7 @@ class Calls:
             yield call
 
     def _gone(self) -> None:
-        """The endpoint has lost the session: open it again, and then send all requests again."""
+        """Open the session that the endpoint has lost again, and then send all requests again."""
         self.is_open = False
         for request, call in list(self.under_way.items()):
             if call.what == "keep":

@@ -30,12 +30,12 @@ from heronpy.proto import control_pb2, endpoint_pb2
 log = logging.getLogger("heronpy.net")
 
 PATIENCE_S: Final = 10.0
-#: For a caller whose thread runs an event loop, with a connection and without one.
+#: Time limits, in seconds, for a caller whose thread runs an event loop, with a connection and without a connection.
 PATIENCE_OF_LOOP_S: Final = 2.0
 PATIENCE_OF_LOOP_AWAY_S: Final = 0.1
 #: After this time without admission, the next address of the join token is tried.
 _ADDRESS_S: Final = 3.0
-#: Calls that wait for an answer, of all threads together.
+#: Maximum number of calls, of all threads together, that wait for an answer.
 CALLS_MAX: Final = 48
 _STOP_MAX_S: Final = 3.0
 _CLOSE_S: Final = 1.0
@@ -60,7 +60,7 @@ class EndpointLink:
         self._token = token
         self._session_s = session_s
         #: Callbacks in the link's thread, which must not wait: when the session was opened again; with the number of
-        #: changes of a watched node; and after each sign of life.
+        #: changes of a watched node; and after each answered keep-alive.
         self._on_session, self._on_changed, self._on_life = on_session, on_changed, on_life
         self._context = zmq.Context()
         self._mutex = threading.Lock()
@@ -109,7 +109,7 @@ class EndpointLink:
             with self._mutex:
                 is_given_up = self._calls.give_up(call)
             if not is_given_up:
-                return answer.result(patience_s)  # the answer has just come
+                return answer.result(patience_s)  # the answer has just arrived
             self.check_open()
             raise self._away(patience_s, f"{what} was not served") from None
 

@@ -47,7 +47,7 @@ from heronpy.statemgr.paths import check_path
 
 log = logging.getLogger("heronpy.net")
 
-#: Leaves room for the other fields of a control message.
+#: Maximum size of a value. Leaves room for the other fields of a control message.
 MAX_BYTES: Final = 15 << 20
 #: Interval of requests for a lock that another process holds.
 _LOCK_AGAIN_S: Final = 0.05

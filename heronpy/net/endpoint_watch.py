@@ -1,8 +1,8 @@
 """Watches at the scheduler's control endpoint, and the values of the watched nodes.
 
-The endpoint counts the changes to a watched node. It sends the count with each change and in each answer to a sign of
-life, so that the client notices a lost message. After a session is reopened, each watch fires as soon as the endpoint
-reports changes again, because changes in between are unknown.
+The endpoint counts the changes to a watched node. It sends the count with each change and in each answer to a
+keep-alive, so that the client notices a lost message. After a session is reopened, each watch fires as soon as the
+endpoint reports changes again, because changes in between are unknown.
 
 A watched node is read once after each change; until the next change its value is kept in memory. As with a read from a
 ZooKeeper server, this value may be outdated for as long as the message about a change takes, and for at most a session
@@ -47,7 +47,7 @@ class EndpointWatch:
 @dataclass(slots=True, eq=False)
 class _Place:
     watches: list[EndpointWatch] = field(default_factory=list)
-    #: Whether the endpoint reports its changes, or was asked to.
+    #: Whether the endpoint reports the node's changes, and whether this was requested.
     armed: bool = False
     asked: bool = False
     count: int = 0
@@ -83,7 +83,7 @@ class Watches:
             return place.stamp if place is not None else -1
 
     def unasked(self) -> list[tuple[str, int]]:
-        """The nodes to request from the endpoint now, with their stamps."""
+        """The nodes whose watches must be requested from the endpoint now, with their stamps; each is returned once."""
         with self._mutex:
             found = [(path, one) for path, one in self._places.items() if not one.armed and not one.asked]
             for _, place in found:

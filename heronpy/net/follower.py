@@ -27,7 +27,7 @@ from heronpy.statemgr.base import StateManager
 log = logging.getLogger("heronpy.net")
 
 TIMEOUT_S = 2.0
-#: Recovers a missed notification after this time; state in files is checked more often.
+#: A missed notification is recovered after this time, in seconds. State in files is checked more often.
 LOOK_AGAIN_S = 15.0
 LOOK_AGAIN_UNREGISTERED_S = 0.2
 #: How long the end of a process may wait for the topology master.
@@ -49,7 +49,7 @@ class MasterFollower:
         self._identity = identity
         self._registration = registration
         self._on_message = on_message
-        #: Gets the body of the reply.
+        #: Called with the body of the reply to a registration.
         self._on_registered = on_registered
         self._client: ControlClient | None = None
         self._epoch = 0
@@ -128,7 +128,7 @@ class MasterFollower:
     async def last_word(self, state: StateManager, body: Message) -> bool:
         """Send the final message after `follow` has ended; returns whether the topology master has accepted it.
 
-        Waits at most `LAST_WORD_S`, and not at all for a master that has left.
+        Waits at most `LAST_WORD_S`, and not at all if the state manager has no location of a master.
         """
         if not self.registered:
             return False

@@ -24,7 +24,7 @@ from heronpy.proto import endpoint_pb2
 _ADDRESS: Final = re.compile(r"tcp://[0-9a-zA-Z.\-]+:[0-9]{1,5}")
 _KEY: Final = re.compile(r"[!-~]{40}")
 TEXT_MAX_CHARS: Final = 4096
-#: Next to the join token.
+#: Name of the file with the session credential, next to the join token.
 CREDENTIAL_FILE: Final = "credential.json"
 _FILE_MAX_BYTES: Final = 1024
 

@@ -19,7 +19,7 @@ from heronpy.common.errors import ConfigError
 
 #: Rights of group and others.
 _OTHERS = 0o077
-#: Rights that no user may have on a file of a mounted secret, which its group may read.
+#: Rights that neither the group nor others may have on a file of a mounted secret. The group may read the file.
 _NOT_MOUNTED = 0o037
 
 

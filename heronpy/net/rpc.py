@@ -101,7 +101,7 @@ def answer_of(reply: control_pb2.Envelope) -> Any:
 def parse(data: bytes) -> control_pb2.Envelope | None:
     """Parse an Envelope; returns None if the bytes are malformed or do not match the checksum."""
     sealed, tag, checksum = data[:-_SEAL_BYTES], data[-_SEAL_BYTES : 1 - _SEAL_BYTES], data[1 - _SEAL_BYTES :]
-    # The tag is checked at its fixed place: damage before it could hide it from the parser.
+    # The tag is checked at its fixed position, because damage before the tag could hide it from the parser.
     if tag == _CHECKSUM:
         if zlib.crc32(sealed) != int.from_bytes(checksum, "little"):
             return None
@@ -116,9 +116,9 @@ class RpcClient:
     """Blocking client for programs without an event loop, such as the CLI.
 
     ZeroMQ does not distinguish a peer that ended before the first connection from a peer that has not started: in both
-    cases it keeps trying to connect. A waiting call therefore asks `registered` every `LOOK_S` whether the peer is
-    still expected. It gives up after two negative answers in a row: a peer that is ending may still answer, and a peer
-    may lose its registration for a moment.
+    cases it keeps trying to connect. A waiting call therefore checks with `registered` every `LOOK_S` whether the peer
+    is still expected. It stops waiting after two negative results in a row, because a peer that is ending may still
+    answer, and a peer may lose its registration for a moment.
 
     Raises ConfigError if another user may own the ipc endpoint, or if keys for TCP are missing.
     """

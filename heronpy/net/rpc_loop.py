@@ -53,16 +53,16 @@ class ControlServer:
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
         sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.endpoints = [bind(sock, endpoint, keys) for endpoint in endpoints]
-        #: For an `Authenticator` to watch.
+        #: The socket, so that an `Authenticator` can watch it.
         self.sock = sock
         self._on_request = on_request
-        #: The user of the request passed to `on_request`, as known to the `Authenticator`; empty for holders of the
-        #: topology's key.
+        #: The user of the request that is passed to `on_request`, as identified by the `Authenticator`; empty for
+        #: holders of the topology's key.
         self.user = ""
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Messages that were not an Envelope.
+        #: Number of received messages that were not an Envelope.
         self.garbage = 0
-        #: Messages that no peer could take.
+        #: Number of messages that could not be sent to their peer.
         self.undelivered = 0
         self._socket = LoopSocket(sock, self._receive_from if users else self.receive, users=users)
 
@@ -76,7 +76,7 @@ class ControlServer:
         self.receive(parts)
 
     def receive(self, parts: list[bytes]) -> None:
-        """Handle one message, which is the sender's identity and an Envelope. Never raises, whatever the content."""
+        """Handle one message, which is the sender's identity and an Envelope. Invalid content raises no error."""
         envelope = parse(parts[1]) if len(parts) == 2 else None
         if envelope is None or not envelope.WhichOneof("body"):
             self.garbage += 1
@@ -175,7 +175,7 @@ class ControlClient:
         self._monitor: LoopSocket | None = None
         try:
             if on_reconnect is not None:
-                # The monitor starts before any connection: the first one must not look like that of a successor.
+                # The monitor starts before the first connection, so that it does not look like one to a successor.
                 self._monitor = LoopSocket(sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED), self._on_connected)
             connect(sock, endpoint, keys)
         except BaseException:
@@ -186,7 +186,7 @@ class ControlClient:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[control_pb2.Envelope]] = {}
         self._last = 0
-        #: Messages that could not be queued because the peer is unreachable; control messages are periodic.
+        #: Number of messages that could not be queued because the peer is unreachable. Control messages are periodic.
         self.undelivered = 0
         self._socket = LoopSocket(sock, self._receive)
 
@@ -225,7 +225,7 @@ class ControlClient:
 
     @property
     def awaits(self) -> int:
-        """The lowest id of an open request, else the next id. Requests with lower ids were answered or given up."""
+        """The lowest id of an open request, else the next id. Requests with lower ids were answered or dropped."""
         return min(self._waiting, default=self._last + 1)
 
     async def call(self, body: Message, timeout_s: float = 5.0) -> Any:

@@ -22,8 +22,8 @@ _READER_MAX_S: Final = 300.0
 def open_state_of(launch: LaunchSpec, owns: bool = True) -> StateManager:
     """Open the state manager that a topology's launch file names.
 
-    `owns` means that this process creates ephemerals or takes locks. A process that only reads sends fewer signs of
-    life to the scheduler's control endpoint, because it has no ephemerals or locks for which another process waits.
+    `owns` means that this process creates ephemerals or takes locks. A process that only reads sends fewer keep-alives
+    to the scheduler's control endpoint, because it has no ephemerals or locks for which another process waits.
     """
     from msgspec.structs import replace
 

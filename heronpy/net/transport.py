@@ -128,7 +128,7 @@ def keys_of(launch: HasPlace) -> Keys | None:
 
 
 def endpoint_of(launch: HasPlace, name: str) -> str:
-    """The address at which this incarnation of a stream manager or topology master listens for others.
+    """The address at which this incarnation of a stream manager or topology master listens for other processes.
 
     `name` is unique to this incarnation, like a port. A peer of the previous incarnation counts frames as delivered
     that this incarnation has not received, so the peer must not reach this incarnation.

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 #: ZeroMQ disconnects a silent peer after this time, without reporting it.
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
-#: For connections to a process with many peers: each ping wakes it, and other messages arrive as often.
+#: Heartbeat interval for connections to a process with many peers. Each ping wakes the process, and other messages
+#: arrive as often.
 RARE_HEARTBEAT_MS = 3000
 #: A peer that has not finished its handshake after this time is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
@@ -66,7 +67,7 @@ def configure(
 
 
 def send_the_rest() -> None:
-    """Wait until closed sockets have sent their lingering messages; call this when a process ends its use of ZeroMQ."""
+    """Wait until closed sockets have sent their lingering messages; call this when a process no longer needs ZeroMQ."""
     zmq.Context.instance().term()
 
 
@@ -97,7 +98,7 @@ def receive(sock: zmq.Socket[bytes]) -> list[bytes]:
 
 
 def send(sock: zmq.Socket[bytes], parts: list[bytes]) -> None:
-    """Send a message without waiting; raises like `send_multipart`, but takes less than half the time."""
+    """Send a message without waiting; raises the same errors as `send_multipart`, in less than half the time."""
     for part in parts[:-1]:
         sock.send(part, _MORE)
     sock.send(parts[-1], _NOW)

@@ -52,7 +52,7 @@ def test_kill_without_scheduler_says_what_it_has_not_seen(
     monkeypatch.setattr(takedown, "leftovers", lambda _: pytest.fail("its processes are not on this host"))
     result = heron("kill", "local", "wordy")
     assert result.code == 0
-    assert "this host cannot see its processes on host elsewhere" in result.err
+    assert "this host cannot see the topology's processes on host elsewhere" in result.err
     assert "log-files on host elsewhere" in result.out and "remaining processes" not in result.out
     assert not wordy.state.exists(paths.execution_state("wordy"))
     assert curve.folder_of(wordy.record.working_dir).is_dir()

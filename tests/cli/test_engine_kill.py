@@ -86,7 +86,7 @@ def test_kill_waits_for_the_engine_and_finishes_the_next_time(
     stays = heron("kill", "local", "wordy", "--timeout", "0.3")
     assert stays.code == exits.PARTIAL, stays
     assert "waiting for container 1, submission 2 (812_1 on n1) to end; the engine does not answer" in stays.err
-    for words in ("look for it with: squeue of 7", "the scheduler continues to end it", "with --force"):
+    for words in ("look for it with: squeue of 7", "the scheduler continues to end the containers", "with --force"):
         assert words in stays.err
     for path in (paths.execution_state, paths.scheduler, paths.launch):
         assert placed.state.get(path("wordy")) is not None, "what the next kill needs"

@@ -184,7 +184,7 @@ def test_a_container_larger_than_the_largest_host_is_refused() -> None:
     sizes = [NodeSize(2, 1000 * MB, None, "partition batch"), NodeSize(64, 500 * MB, None, "partition batch")]
     asked = {0: ResourceRequest(0.5, 100 * MB, 0), 1: ResourceRequest(4, 900 * MB, 1 << 40)}
     assert room.size_problem(asked, sizes).startswith(
-        "container 1 asks for 4 cores and 900MB of memory, but the largest host of partition batch has 2 cores"
+        "container 1 requests 4 cores and 900MB of memory, but the largest host of partition batch has 2 cores"
     )
     assert room.size_problem(asked, [NodeSize(4, 900 * MB)]) == ""
     assert "1TB of disk" in room.size_problem(asked, [NodeSize(4, 900 * MB, 1 << 30)])

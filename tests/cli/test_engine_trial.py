@@ -102,7 +102,7 @@ def test_a_trial_beyond_a_limit_of_submissions_waits() -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(trial_container.UNREACHED, "reaches no address of this host"), (127, "cannot be run"), (1, "before it reported")],
+    [(trial_container.UNREACHED, "cannot reach any address"), (127, "cannot be run"), (1, "before it reported")],
 )
 def test_the_end_of_a_trial_is_explained(code: int, words: str) -> None:
     found = trial.ended(code, "FAILED", "n1")

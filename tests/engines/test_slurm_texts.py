@@ -132,8 +132,8 @@ def test_confirmed_ends(state: str, status: int, reason: ExitReason, code: int |
     [
         ("(null)", "none", "account 'lab' and qos 'fast' cannot be checked: this Slurm keeps no accounts"),
         ("accounting_storage/none", "none", "keeps no accounts (AccountingStorageEnforce is none)"),
-        ("accounting_storage/slurmdbd", "none", "enforces none"),
-        ("accounting_storage/slurmdbd", "associations,limits", "qos 'fast' cannot be checked: this Slurm enforces"),
+        ("accounting_storage/slurmdbd", "none", "accepts any name"),
+        ("accounting_storage/slurmdbd", "associations,limits", "qos 'fast' cannot be checked: this Slurm accepts any"),
         ("accounting_storage/slurmdbd", "associations,limits,qos,safe", ""),
     ],
 )

@@ -54,7 +54,7 @@ class Cluster:
 
     def needs(self, job: str, leaves: Leaves) -> Needs:
         if int(str(leaves.get(("resources", "work", "ram"), 0))) > GB:
-            raise RequestError("container 1 asks for 6GB")
+            raise RequestError("container 1 requests 6GB")
         return {"read": Amount(), "work": CORE, "call": Amount()}, Amount()
 
     def see(self, job: str, leaves: Leaves) -> Seen:
@@ -217,7 +217,7 @@ def test_a_change_names_the_other_jobs_that_it_stops(cluster: Cluster) -> None:
         ("set", {"parallelism": {"work": 15}}, r"work gets 10 of 15 tasks.* set parallelism\.work=10, which fits"),
         ("set", {"place": {"pool": "nopool"}}, r"with place\.pool=nopool: there is no pool 'nopool'; create it"),
         ("set", {"scale": {"min": {"work": 11}}}, r"would not run in pool 'small': it needs at least 11 cores"),
-        ("set", {"resources": {"work": {"ram": "6GB"}}}, r"with resources\.work\.ram=6GB: container 1 asks for 6GB"),
+        ("set", {"resources": {"work": {"ram": "6GB"}}}, r"with resources\.work\.ram=6GB: container 1 requests 6GB"),
         ("unset", ["scale.max", "scale.min"], r"it needs at least 12 cores.*; set parallelism\.work=10, which fits"),
     ],
 )  # fmt: skip

@@ -87,7 +87,7 @@ def test_a_topology_that_the_slots_cannot_run(state: StateManager, tmp_path: Pat
         TopologyError, match="'Night' is ATMOST_ONCE, but pool 'small' fences by epoch: a lost slot may"
     ):
         check("ATMOST_ONCE")
-    with pytest.raises(RequestError, match=r"asks for 6 cores.*pool 'small' has 5\.5"):
+    with pytest.raises(RequestError, match=r"requests 6 cores.*pool 'small' has 5\.5"):
         check(cores=6.0)
     with pytest.raises(ClusterError, match=r"'Night' needs 15 cores .* but pool 'small' has 11\.11 cores .*add slots"):
         check(cores=5.0)

@@ -52,7 +52,7 @@ class Api:
                 from kubernetes import client, config
             except ImportError:
                 raise EngineFatalError(f"{MISSING}; {INSTALL}") from None
-            # An answer that asks for a later attempt is passed to the caller, who repeats the request.
+            # An answer that requests a retry is passed to the caller, which repeats the request.
             configuration = client.Configuration()
             configuration.retries = False
             try:

@@ -45,12 +45,12 @@ from heronpy.engines.shared import address_towards
 
 POLL_S = 2.0
 PAGE = 250
-#: How often reading a list starts over because it expired before its end.
+#: Maximum number of attempts to read a list that expires before its last page.
 LIST_TRIES = 3
-#: Ended pods that one list removes.
+#: Maximum number of ended pods that one `list` call removes.
 TIDIED_MAX = 50
 SECRET_TRIES = 3
-#: A container that is missing for this time counts as removed, not as being replaced.
+#: A container that is missing for this time, in seconds, counts as removed, not as being replaced.
 FEWER_S = 60.0
 _TAIL_LINES, _TAIL_BYTES = 50, 4096
 _LOG_BYTES = 1 << 20
@@ -80,11 +80,11 @@ class KubernetesEngine:
         self._known = KnownPods(GONE_S)
         #: Number of lists so far, and the version of the last one.
         self._listed = 0, ""
-        #: Pods that may lack their secret and so cannot start, each with the time since when.
+        #: By name: the request for a pod that may lack its secret and so cannot start, and the time of its creation.
         self._halves: dict[str, tuple[Request, float]] = {}
         #: Versions of budgets that the server may support: 1.21 supports the first, 1.20 only the second.
         self._policies = ["v1", "v1beta1"]
-        #: Number of containers in the disruption budget, and the time since when there are fewer.
+        #: Number of containers in the disruption budget, and the time since which there have been fewer containers.
         self._containers = 0
         self._fewer_since: float | None = None
 
@@ -268,7 +268,7 @@ class KubernetesEngine:
         """The last output of a pod, read from its log, or from its last status if the pod is gone."""
         if not re.fullmatch(r"[a-z0-9.\-]+", engine_id):
             return ""
-        # `limitBytes` drops the end of the log, so it is large: it only limits lines without an end.
+        # `limitBytes` cuts off the end of the text, so the limit is large. It only limits extremely long lines.
         query: dict[str, str | int] = {"container": CONTAINER, "tailLines": _TAIL_LINES, "limitBytes": _LOG_BYTES}
         try:
             found = self._api.text("GET", f"{self._path(name=engine_id)}/log", query)

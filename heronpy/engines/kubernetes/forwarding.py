@@ -22,7 +22,7 @@ log = logging.getLogger("heronpy.engines")
 #: Maximum number of simultaneous connections: a command needs two, one for the state and one for requests.
 CONNECTIONS_MAX: Final = 32
 _PIECE_BYTES: Final = 64 << 10
-#: The package closes its side of a connection as soon as it notices that this side has ended.
+#: Time limit for the package to close its side of a connection after this side has ended.
 _END_S: Final = 5.0
 
 

@@ -1,7 +1,7 @@
 """The known pods of a topology, including pods that are no longer listed. Pure.
 
 Accepts lists and watch events in any order, and keeps the first report of a confirmed end. A pod that vanishes without
-a report from its kubelet is given up after a short wait for a late watch event.
+a report from its kubelet counts as abandoned after a short wait for a late watch event.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _End:
     seen: Seen
     at: float
     printed: str = ""
-    #: Whether a list showed its end before, so that the caller knows it.
+    #: Whether an earlier list has reported this end to the caller.
     told: bool = False
 
 
@@ -112,7 +112,7 @@ class KnownPods:
             return None
         known = self._ends.get(seen.engine_id)
         if known is not None and known.seen.ended is Ended.CONFIRMED:
-            return known.seen  # a later deletion by this engine would show in it
+            return known.seen  # the pod's current state may show a later deletion by this engine instead
         if seen.ended is Ended.CONFIRMED:
             self._alive.pop(seen.engine_id, None)
             self._remember(seen, printed(pod), now)

@@ -84,7 +84,7 @@ def _own(request: Request, options: PodOptions, command: Sequence[str], must_avo
         "HERON_SUBMISSION": str(request.submission),
         # The join token is a file in this folder.
         "HERON_JOIN_TOKEN_FOLDER": TOKEN_FOLDER,
-        # Volumes of the pod, which the kubelet makes writable for everybody in the pod.
+        # Volumes of the pod, which the kubelet makes writable for every user in the pod.
         POD_FOLDERS: ":".join(dict.fromkeys((TMP, *volume))),
         "HOME": TMP,
         "TMPDIR": TMP,

@@ -41,7 +41,7 @@ _REFUSED: Final = frozenset(
 _BY_KUBELET: Final = frozenset({"Evicted", "DeadlineExceeded", "Preempting", "Shutdown", "NodeShutdown", "Terminated"})
 #: The runtime could not start the process.
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
-#: The kubelet does not know the fate of the pod.
+#: The kubelet cannot determine how the container ended.
 _UNKNOWN: Final = "ContainerStatusUnknown"
 
 

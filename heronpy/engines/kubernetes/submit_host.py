@@ -1,7 +1,7 @@
 """The manifest of a cluster: a Role for the engine, and a pod from which users submit. Pure.
 
-A Deployment of one pod keeps the schedulers running. The pod's volume holds HERON_HOME, a headless Service gives it a
-permanent name, and it uses this host's settings for the cluster.
+A Deployment of one pod keeps the schedulers running. The pod's volume holds HERON_HOME, and a headless Service gives
+the pod a permanent name. The pod uses this host's settings for the cluster.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def _code(file: Path, life: Life) -> int:
 
 
 def _remove_old() -> None:
-    """Remove the files of containers that ended long ago, whatever their topology."""
+    """Remove the files of containers that ended long ago, for all topologies."""
     for code in _root().glob("*/*.code"):
         if time.time() - code.stat().st_mtime > KEPT_S:
             for one in code.parent.glob(f"{code.stem}.*"):

@@ -19,7 +19,7 @@ from heronpy.engines.contract import Request
 PREFIX = "heron."
 #: Parts of a job's comment: the containers of its array, the hosts that it avoids, and the chosen host.
 CONTAINERS, AVOIDS, CHOSEN = "containers:", "avoids:", "chosen:"
-#: Hosts among which one submission spreads containers: each takes a separate sbatch.
+#: Maximum number of hosts among which one submission spreads containers. Each host needs a separate call of sbatch.
 SPREAD_MAX = 32
 _MIB = 1 << 20
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -44,7 +44,7 @@ class SlurmOptions:
     qos: str = ""
     #: Wall time of a container, in seconds; 0: the partition's default.
     time_limit_s: int = 0
-    #: How long before its time limit a container is warned.
+    #: Number of seconds before its time limit at which a container is warned.
     leave_s: int = 60
     #: Lines of shell that run on the node before the container.
     prologue: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def job_name(topology_id: str, submission: int) -> str:
 
 
 def look_command(topology_id: str) -> str:
-    """A command that lists a topology's jobs, including jobs that were given up because their host was lost."""
+    """A command that lists a topology's jobs, including jobs that Slurm has abandoned because their host was lost."""
     return f"squeue --all --me --array --states=all --noheader --format='%i %j %T %N' | grep -F {PREFIX}{topology_id}."
 
 
@@ -104,10 +104,11 @@ class Room:
 
 
 def spread(batch: Sequence[Request], rooms: Mapping[str, Room], held: Counter[str]) -> dict[str, list[Request]]:
-    """Group equal requests by node. Each gets the node with the fewest containers and enough free resources.
+    """Group equal requests by node.
 
-    Slurm itself would fill one node after another. Requests under "" may start on any node. `held` is the number of the
-    topology's containers on each host, and is updated.
+    Among the nodes with enough free resources, each request gets a node of the lowest weight and, among these, the one
+    with the fewest containers. Slurm itself would fill one node after another. Requests under "" may start on any node.
+    `held` is the number of the topology's containers on each host, and is updated.
     """
     first, free, found = batch[0], dict(rooms), dict[str, list[Request]]()
     cpus, memory_mib = _cpus(first), _memory_mib(first)

@@ -204,8 +204,9 @@ class SlurmEngine:
         try:
             return self._commands.run(sbatch_arguments(batch, self._options, first.avoid), script)
         except EngineFatalError as error:
-            # No other node is big enough, or Slurm no longer knows one of them. An avoided node is better than none,
-            # and one with another container is better than a drained or lost one. Unknown nodes need no exclusion.
+            # No other node is large enough, or one of the avoided nodes was removed from Slurm. An avoided node is
+            # better than none, and a node with another container is better than a drained or lost node. Removed nodes
+            # need no exclusion.
             names, refused = self._node_names(), error
         avoided = [host for host in first.avoid if host in names and host not in first.beside]
         barred = [host for host in first.barred if host in names]

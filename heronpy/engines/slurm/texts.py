@@ -294,7 +294,7 @@ def unchecked_names(config: Mapping[str, str], account: str, qos: str) -> str:
     if not unseen:
         return ""
     kept = config.get("AccountingStorageType", "").rpartition("/")[2]
-    why = "keeps no accounts" if kept in ("", "none", "(null)") else "enforces none"
+    why = "keeps no accounts" if kept in ("", "none", "(null)") else "accepts any name"
     said = config.get("AccountingStorageEnforce", "none")
     return f"{' and '.join(unseen)} cannot be checked: this Slurm {why} (AccountingStorageEnforce is {said})"
 

@@ -17,9 +17,9 @@ from heronpy.common.errors import ConfigError
 from heronpy.engines.contract import Request
 
 _MIB = 1 << 20
-#: Below this Spark refuses to start an executor.
+#: With less memory, Spark refuses to start an executor.
 MEMORY_MIN_BYTES = 512 * _MIB
-#: Minimum timeout: a JVM may be silent for less while it collects garbage.
+#: Minimum timeout, in seconds. A JVM may be silent for a shorter time while it collects garbage.
 SILENT_MIN_S = 30.0
 #: Heap of an executor's JVM, if the memory of its container is counted separately.
 HEAP = "512m"
@@ -54,7 +54,7 @@ class SparkOptions:
     driver_memory: str = HEAP
     conf: Mapping[str, Any] = field(default_factory=dict)
     python: str = ""
-    #: An executor that is silent for this long is lost.
+    #: An executor that is silent for this time, in seconds, counts as lost.
     lost_s: float = 60.0
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ from heronpy.engines.spark.jobs import ENDED_MAX, Job, Told, after_driver, id_of
 log = logging.getLogger("heronpy.engines.spark")
 
 MODULE: Final = "heronpy.spark.host"
-#: The variable with the folder for all its files, which remains when the driver is killed.
+#: Environment variable with the folder for the driver's files. The folder remains when the driver is killed.
 SCRATCH: Final = "HERON_SPARK_SCRATCH"
 #: A driver that reports nothing for this time counts as hung, except while its JVM starts.
 SILENT_S: Final = 15.0
@@ -57,11 +57,11 @@ class Driver:
         self._began = self._told_at = time.monotonic()
         #: When it was ready for jobs; None before that.
         self.ready_at: float | None = None
-        #: Why it has ended; empty while it lives.
+        #: Why it has ended; empty while it is running.
         self.over = ""
         self.over_at = 0.0
         self._idle_since: float | None = None
-        #: Whether it was asked to end, so that it takes no more jobs.
+        #: Whether it was asked to end, so that it accepts no more jobs.
         self.closing = False
         command = [*(argv or (sys.executable, "-Pm", MODULE)), "--topology-id", topology_id]
         foreign = ("SPARK_REMOTE", "PYSPARK_")

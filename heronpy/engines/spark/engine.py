@@ -35,15 +35,14 @@ from heronpy.engines.spark.jobs import ENDED_MAX, LOST, Job, id_of, seen_of, wai
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
 
-#: Limits for applications that end unasked: the fourth end within five minutes is final.
+#: Limits for applications that end unexpectedly: the fourth end within five minutes is the last.
 APPLICATIONS: Final = RestartLimits(backoff_s=0.5, backoff_max_s=5.0, budget=3, window_s=300.0)
 #: An application without containers is closed after this time.
 IDLE_S: Final = 30.0
 #: How long executors may take to appear. After that, a container counts as queued instead of starting.
 LAUNCH_S: Final = 20.0
 CHECK_S: Final = 60.0
-#: Time for the endpoint to tell a container to end, and for the container to do so: a renewal, the stop of its tasks,
-#: its logs.
+#: Time, in seconds, for a container to get the request to end with a lease renewal, stop its tasks and send its logs.
 ENDPOINT_S: Final = 45.0
 #: An unreachable address, for finding the local address; for Kubernetes or YARN heron.security.network decides.
 _ANYWHERE: Final = "192.0.2.1:9"
@@ -162,7 +161,7 @@ class SparkEngine:
         for driver in self._drivers:
             if not driver.closing and driver.idle_s() > IDLE_S:
                 driver.close()
-        # Unconfirmed ends are reported for as long as it takes to give up a silent container.
+        # Unconfirmed ends are reported for as long as a silent executor takes to count as lost.
         kept = {
             who: (job, at)
             for who, (job, at) in self._past.items()
