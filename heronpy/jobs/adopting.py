@@ -1,4 +1,4 @@
-"""Makes a job from a running topology: its program becomes the definition, its state the desired state."""
+"""Makes a job from a running topology: its program becomes the definition, and its state becomes the desired state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heronpy.plan.component_config import config_of
 from heronpy.proto import topology_pb2
 from heronpy.statemgr import paths
 
-#: Configuration key of a program for demonstrations: the length of one daily cycle of its load.
+#: Configuration key of demonstration programs: the length of one daily cycle of the load.
 DAY_KEY: Final = "scale.day_s"
 
 
@@ -59,7 +59,7 @@ def adopt(session: Session, store: Store, name: str, who: str, why: str) -> None
         submission.kept_here(kept, "submit the topology again")
         again = submission.submitted_of(place, planned, kept).settings
         layer = layer_of(topology, digest)
-        # Settings that the cluster's files do not have, such as those from the command line of the submit.
+        # Settings that are not in the cluster's files, such as settings from the command line of the submit.
         layer["settings"] = {
             f"heron.{room}.{key}": value
             for room, values in submitted.settings.items()

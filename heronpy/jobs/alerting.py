@@ -19,7 +19,7 @@ from heronpy.scaling.decisions import Alerted, Cleared, Decision
 
 log = logging.getLogger("heronpy.jobs")
 
-#: Time limit of the command; after it, the command is killed with all processes that it has started.
+#: Time limit of the command. When it is exceeded, the command and all processes that it started are killed.
 COMMAND_S: Final = 10.0
 #: Maximum number of alerts that wait for the command.
 WAITING_MAX: Final = 64
@@ -43,7 +43,7 @@ class Alert(Struct, frozen=True):
 def of_running(job: str, old: Running, new: Running, now: float) -> list[Alert]:
     """Return the alerts for a change of a job's state from `old` to `new`.
 
-    A failed plan causes a second alert when the syncer gives up the plan.
+    A failed plan causes a second alert when the syncer stops retrying the plan.
     """
     before, after = _causes(old), _causes(new)
     given_up = {"plan failed"} if new.state == "QUARANTINED" != old.state else set[str]()
@@ -55,7 +55,7 @@ def of_running(job: str, old: Running, new: Running, now: float) -> list[Alert]:
 def _causes(running: Running) -> dict[str, str]:
     found = {"died": DIED} if has_died(running) else {}
     if running.failure:
-        given_up = "given up until the job is changed or released: " if running.state == "QUARANTINED" else ""
+        given_up = "not retried until the job is changed or released: " if running.state == "QUARANTINED" else ""
         found["plan failed"] = given_up + running.failure
     if running.allotted is not None and not running.allotted.runs:
         found[running.allotted.state.lower()] = running.allotted.why
@@ -90,7 +90,9 @@ class Alerts:
                 self._waiting.put_nowait(msgspec.structs.replace(alert, cluster=self._cluster))
             except queue.Full:
                 self.discarded += 1
-                log.error("job %s: %d alerts have been dropped: the alert command is slow", alert.job, self.discarded)
+                log.error(
+                    "job %s: %d alerts have been dropped, because the alert command is slow", alert.job, self.discarded
+                )
         if alerts and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
             self._thread.start()

@@ -1,8 +1,8 @@
-"""Allots pools to jobs: computes the claims of jobs from their documents and current state, for
-`heronpy.scaling.capacity`.
+"""Allots pools to jobs: computes the claims of jobs from their documents and current state. `heronpy.scaling.capacity`
+decides about the claims.
 
-A pool is allotted to all its jobs together, whenever the syncer looks at one of the jobs. The last allotment of a job
-is part of `Running`, so another syncer can continue from it.
+Whenever the syncer looks at a job in a pool, the pool is allotted to all of its jobs together. The last allotment of a
+job is part of `Running`, so another syncer can continue from it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger("heronpy.jobs")
 
 #: Seconds for which an allotment is reused, unless the desired state of the requesting job has changed.
 FRESH_S: Final = 1.0
-#: Number of jobs whose needs are remembered.
+#: Maximum number of jobs whose needs are cached.
 NEEDS_MAX: Final = 4096
 #: Number of jobs that a sentence names.
 JOBS_SHOWN: Final = 5
@@ -48,7 +48,7 @@ Needs: TypeAlias = tuple[dict[str, Amount], Amount]
 #: Leaves that do not change the needs of a task.
 _NO_NEEDS: Final = frozenset(("parallelism", "run", "restore", "slo", "scale", "role", "priority", "privileged"))
 
-#: Leaves that do not change what a job claims of its pool.
+#: Leaves that do not affect a job's claim on its pool.
 _NO_CLAIM: Final = frozenset(("restore", "slo", "concurrency"))
 
 
@@ -115,7 +115,7 @@ def _text(path: Path, value: object) -> str:
 
 
 def _more_room(why: str, view: View) -> str:
-    """Return the action that gives a job more resources if it lacks them for this reason."""
+    """Return the action that gives a job more resources, if this is the reason why it lacks them."""
     role = view.document.role
     is_quota = role and f"jobs of role {role} may have" in why
     return f"raise the quota of role '{role}' in the cluster's {JOBS_FILE}" if is_quota else "add slots to the pool"
@@ -136,7 +136,8 @@ class Allotting:
         #: Map from role to quota.
         self.quotas: Mapping[str, Amount] = {}
         self._lock = threading.Lock()
-        #: Map from job to the pools in which it is or should be; None if not known yet. Empty before the first call.
+        #: Map from job to its current and its desired pool; None if they are not known yet. Empty before the first
+        #: call.
         self._where: dict[str, set[str] | None] = {}
         self._begun = False
         #: Map from pool to its last allotment.
@@ -169,7 +170,7 @@ class Allotting:
     def _allot(self, pool: str) -> dict[str, Allotted]:
         size = read_pool(self._state, pool)
         if size is None:
-            return {}  # the step that starts a job there reports it
+            return {}  # the step that starts a job in the pool reports the error
         claims = self._claims(pool)
         found = allot(_slots(size), self.quotas, claims.values(), time.time())
         self._found[pool] = time.monotonic(), claims, found

@@ -34,7 +34,7 @@ EFFECT_OF: Final[Mapping[str, Effect]] = {
     "parallelism": Effect.UPDATE,
     **dict.fromkeys(("definition", "settings", "place"), Effect.RESTART),
 }
-#: Effects whose leaves can be observed in a running topology; other leaves are only known as of its start.
+#: Effects whose leaves can be observed in a running topology; all other leaves are as they were at its start.
 SEEN: Final = frozenset({Effect.CONFIGURE, Effect.STATE, Effect.RESIZE, Effect.UPDATE})
 
 

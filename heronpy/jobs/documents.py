@@ -125,7 +125,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True):
     privileged: Annotated[Flag, Meta(title="whether the job takes precedence over all other jobs")] = False
 
 
-#: Values of `restore` besides `latest`.
+#: Values of `restore` other than `latest`.
 ALLOW_DROPPED: Final = "allow_dropped"
 EMPTY: Final = "empty"
 #: Maps whose keys are names of components.

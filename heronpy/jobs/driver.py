@@ -78,7 +78,7 @@ STOP_S: Final = 300.0
 STARTS_MAX: Final = 2
 #: Errors that recur when the step is retried.
 _FATAL: Final = (ConfigError, TopologyError, PackageError, RequestError, DamagedStateError)
-#: Field of a definition besides its package: the role to which the topology belongs.
+#: Field of a definition, in addition to its package: the role of the topology.
 ROLE: Final = "role"
 ENVIRON: Final = "environ"
 
@@ -106,8 +106,8 @@ def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> 
     """Return the program's own values, the weakest layer.
 
     `known` contains the job's last leaves, overridden by the leaves of its layers. A configuration key that only the
-    last leaves contain stays unchanged, because a running task cannot lose a key. A size or concurrency that the
-    program does not set is 0, which means the submitted value.
+    last leaves contain stays unchanged, because a running task cannot lose a key. If the program does not set a size or
+    concurrency, its value is 0, which means the submitted value.
     """
     own: Leaves = {("run",): "running"}
     for component in LogicalPlan.from_topology(topology).definitions:
@@ -311,9 +311,9 @@ class TopologyDriver:
             in_pool.check(session, planned, submission.requests(planned))
         submitted = submission.submitted_of(session, planned, submission.kept_here(kept))
         record, restore = session.record(job), str(dict(step.leaves).get(("restore",), LATEST))
-        if record is None:  # nothing is stopped for it, and its tasks report what they cannot import
+        if record is None:  # no topology is stopped for this start, and the tasks report failed imports
             _chosen(planned, restore)
-        else:  # it is stopped with a savepoint
+        else:  # the running topology will be stopped with a savepoint
             importing.check(submitted, planned.topology)
             _chosen(planned, restore, record.topology_id, _counts(session.packing_plan(job)))
 
@@ -471,7 +471,7 @@ class TopologyDriver:
         return session, planned, kept
 
 
-#: Reasons of the end of a task that the task did not cause.
+#: Exit reasons that are not the fault of the task.
 _NO_FAULT: Final = frozenset(
     {
         control_pb2.EXIT_NONE,

@@ -59,9 +59,9 @@ SYNCER: Final = "syncer"
 SCALER: Final = "scaler"
 PARTS: Final = (SYNCER, SCALER)
 ROUND_S: Final = 30.0
-#: Interval at which a topology is looked at during `Prove`.
+#: Interval at which a topology is observed during `Prove`.
 PROVE_LOOK_S: Final = 1.0
-#: The nodes of each job are read once in this number of rounds, in case a notification was lost.
+#: Number of rounds between two reads of a job's nodes without a notification, in case a notification was lost.
 LOOKS: Final = 10
 #: Pause before the next look at a job that does not yet use all resources that it may use.
 SOON_S: Final = 5.0
@@ -331,7 +331,7 @@ class Process:
         try:
             acting = acting_of(self._state, self.part)
         except StateError:
-            return True  # the state manager cannot be reached, nor can another manager reach it
+            return True  # the state manager is unreachable, so no other manager can have become active
         if acting is not None and acting.id == self._me.id:
             return True
         log.warning("another %s is active; this process stands by", self.part)
@@ -435,7 +435,7 @@ class SyncerProcess(Process):
 
 
 def pause_after(job: str, look: Callable[[], float | None]) -> float | None:
-    """Look at a job and return the seconds until the next look. Errors are logged, and the result is ROUND_S."""
+    """Look at a job and return the seconds until the next look. After an error, which is logged, this is ROUND_S."""
     try:
         return look()
     except HeronError as error:

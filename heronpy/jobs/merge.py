@@ -31,7 +31,7 @@ from heronpy.jobs.documents import (
 
 T = TypeVar("T")
 
-#: Number of ends of temporary entries at which a change is checked in advance.
+#: Maximum number of future ends of temporary entries for which a change is checked.
 ENDS_MAX: Final = 20
 
 
@@ -122,8 +122,8 @@ def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
 
 
 def pins_of(found: Mapping[Path, Found]) -> dict[str, str]:
-    """Map each component that the scaler leaves alone, because layer oncall sets one of its values, to a sentence with
-    the reason.
+    """Return the components that the scaler leaves alone because layer oncall sets one of their values, each with a
+    sentence that gives the reason.
     """
     pins: dict[str, list[str]] = {}
     for path, one in found.items():
@@ -207,7 +207,7 @@ def ends_of(layers: Mapping[str, Layer], now: float) -> dict[float, list[str]]:
 
 
 def left_at(change: Change, at: float) -> Change:
-    """Return a change as it is at a later time, with the entries that have ended by then removed."""
+    """Return a change as it is at a later time, without the entries that have ended by then."""
     left = tuple(entry for entry in change.after if entry.holds(at))
     paths = {entry.path for entry in left}
     gone = {entry.path: entry for entry in (*change.before, *change.after) if entry.path not in paths}
@@ -284,7 +284,8 @@ def _edited(
             if not _same(mine, theirs):
                 raise ConflictError(
                     f"'{name_of(path)}' of layer {layer.name} was {_became(theirs)} by {change.stamp.who} in the"
-                    f" meantime, but {stamp.who} wants it {_became(mine)}; read the layer and decide again"
+                    f" meantime, but {stamp.who}'s change would leave it {_became(mine)}; read the layer and decide"
+                    " again"
                 )
     new = {
         path: entry

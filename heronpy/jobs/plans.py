@@ -1,7 +1,7 @@
 """Plans: the steps, as data, that make a topology match its job. Pure.
 
-A plan is stored before its first step, with the number of the running step, so a successor knows which step may be
-half done. Invariants: A step can be performed twice. `is_done` decides by observation whether a step can be skipped.
+A plan is stored before its first step, with the number of the running step, so a successor can see which step may be
+half done. Invariants: A step can be repeated. `is_done` decides by observation whether a step can be skipped.
 The undo of a step, performed after the step or a part of it, restores the previous state. A topology that is started
 again continues with the previous state under another id.
 """

@@ -2,7 +2,7 @@
 
 A job is one node, so a change is one compare-and-set that succeeds as a whole or not at all. The node also contains its
 last change. The next writer appends that change to the log before writing its own change, so a writer that dies between
-two nodes loses no history. An unreadable node affects only its own job.
+the two writes loses no history. An unreadable node affects only its own job.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ DECISIONS_MAX: Final = 100
 NEWS_MAX: Final = 256
 #: Size limit of a log; beyond it, the older half of the changes is dropped.
 LOG_BYTES_MAX: Final = 512 << 10
-#: Limit of attempts. A compare-and-set fails only if another one succeeds, so writers need far fewer attempts.
+#: Maximum number of attempts. A compare-and-set fails only if another one succeeds, so writers need far fewer.
 TRIES_MAX: Final = 1000
 WHO_CHARS_MAX: Final = 100
 WHY_CHARS_MAX: Final = 500
-#: Number of keys that a sentence names.
+#: Maximum number of keys that an error names.
 KEYS_SHOWN: Final = 3
 #: Longest time in days for which a change remains in effect.
 FOR_DAYS_MAX: Final = 10_000
-#: Number of programs whose components are remembered.
+#: Maximum number of programs whose components are cached.
 KNOWN_MAX: Final = 256
 #: Field of `Definition.submitted`: the components that keep a plain State.
 PLAIN: Final = "plain"
@@ -384,7 +384,7 @@ class Store:
                     views.append(self._view(name, after, stamp.at, last))
             if self._check is not None:
                 self._check(name, self._view(name, job, stamp.at), views[-1])
-            if layer != "scaler":  # its values are limited by the current values of the others
+            if layer != "scaler":  # its values are limited by the current values of the other layers
                 self._check_ends(name, job, after, stamp.at)
             if not write:
                 return job

@@ -1,4 +1,4 @@
-"""The syncer of one job: decides when to make a plan, how the plan continues and ends, and when to give up. Pure.
+"""The syncer of one job: decides when to make a plan, how the plan continues and ends, and when to stop retrying. Pure.
 
 `Running` is the whole state, in one node that only the syncer writes. A round is `advance`, a compare-and-set, the
 running step, `succeeded` or `failed`, and another compare-and-set. Invariants: The committed document changes only in
@@ -22,7 +22,7 @@ from heronpy.scaling.capacity import Allotted
 RETRY_S: Final = 30.0
 RETRY_MAX_S: Final = 3600.0
 TRIES_MAX: Final = 5
-#: Pause before a version that ran before is started once more, after its start has failed.
+#: Pause before another attempt to start the previous version, after its start has failed.
 AGAIN_S: Final = 300.0
 DIED: Final = "the topology died; it is being restarted"
 #: Seconds after which a start fails if the topology has not run without trouble.
@@ -157,7 +157,7 @@ def succeeded(running: Running, restarted: Mapping[str, int], now: float) -> Run
 def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
     """Return the job after the running step has failed: completed steps are undone, and a failed undo is retried.
 
-    A version that fails after its start is given up if another version was stopped for it, because each retry would
+    A version that fails after its start is not retried if another version was stopped for it, because each retry would
     stop the other version again.
     """
     plan = running.plan
@@ -181,7 +181,7 @@ def left_alone(running: Running, tried: Pairs) -> Running:
 
 
 def released(running: Running) -> Running:
-    """Return the job ready for an immediate retry, after a pause or after giving up; an undo continues."""
+    """Return the job ready for an immediate retry, during a pause or when retries have stopped; an undo continues."""
     if running.state not in ("WAITING", "QUARANTINED"):
         return running
     if running.plan is not None:
@@ -189,7 +189,7 @@ def released(running: Running) -> Running:
     return replace(running, tries=0, retry_at=0.0, state="WAITING")
 
 
-#: In the failure of a job, before the failure of the version that ran before.
+#: In the text of a job's failure: precedes the failure of the previous version.
 _NOT_EITHER: Final = "; the previous version does not start either: "
 
 
@@ -217,7 +217,8 @@ def _begun(
 
 
 def _kept_up(running: Running, seen: Seen, now: float, fresh_id: str) -> Running:
-    """Return a job whose new version was given up, with a plan to restart the previous version if that has ended."""
+    """Return a job whose new version is no longer retried, with a plan to restart the previous version if it has ended.
+    """
     before = dict(running.leaves)
     runs = all(leaves.get(("run",), "stopped") != "stopped" for leaves in (before, dict(running.tried)))
     if not runs or seen.alive or seen.finished:
@@ -238,7 +239,7 @@ def has_died(running: Running) -> bool:
 def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
     """Return the job at the end of a plan: the plan is committed, or the previous state is restored."""
     running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0)
-    if plan.target != running.tried:  # the version before was started again
+    if plan.target != running.tried:  # the previous version was started again
         return replace(running, state="QUARANTINED", retry_at=now + AGAIN_S if plan.undoing else 0.0)
     if not plan.undoing:
         return _settled(replace(running, leaves=plan.target, versions=plan.versions), seen, now)
@@ -261,12 +262,12 @@ def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
         return seen.trouble
     if seen.topology_id != step.topology_id or not seen.alive:
         return f"topology {step.topology_id} has ended right after its start"
-    late = abs(now - plan.since) >= PROVE_MAX_S  # before `since`: the clock was set back
+    late = abs(now - plan.since) >= PROVE_MAX_S  # a time before `since` means that the clock was set back
     return f"topology {step.topology_id} did not run without trouble within {PROVE_MAX_S:g} s" if late else ""
 
 
 def _unproven(running: Running, plan: Plan, seen: Seen) -> Running:
-    """Return the job without its plan, although the topology that the plan started is not proved yet."""
+    """Return the job without its plan, before the topology that the plan started is proved."""
     return replace(running, plan=None, topology_id=seen.topology_id, leaves=plan.target, versions=plan.versions)
 
 

@@ -1,9 +1,9 @@
 """Levels the load of slots, in cores and memory, with few moves. Pure.
 
 The load of a slot is the used share of its cores or of its memory, whichever is larger. Levelling begins when a slot is
-more than 10 % away from the mean and ends when all slots are within 5 %; an overloaded slot comes first. Invariants: No
-move overloads a slot. Each step is the move or swap between the hottest and the coldest slot that lowers the larger of
-their loads most. The number of moves never exceeds the budget.
+more than 10 % away from the mean, and ends when all slots are within 5 %. Overloaded slots are levelled first.
+Invariants: No move overloads a slot. Each step is the move or swap between the hottest and the coldest slot that lowers
+the larger of their loads most. The number of moves never exceeds the budget.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BEGIN: Final = 0.10
 END: Final = 0.05
 #: Maximum share of the loaded shards that moves in one round.
 BUDGET: Final = 0.05
-#: Number of shards that may move in any case, because a swap moves two.
+#: Number of shards that may always move, because a swap moves two.
 BUDGET_MIN: Final = 2
 #: Shards with a load below this share of a slot are not moved, because a move costs a restart.
 WORTH: Final = 0.1
@@ -31,7 +31,7 @@ class Balanced(NamedTuple):
     moves: dict[int, int]
     """Map from shard to slot."""
     why: str = ""
-    """The part that cannot be levelled, with its bound; "" if the slots are level."""
+    """The slot that cannot be levelled, with its load; "" if the slots are level."""
 
 
 class Loads:
@@ -41,7 +41,7 @@ class Loads:
         self._size = size
         self.shards: dict[int, dict[int, Size]] = {slot: {} for slot in slots}
         self._sums = {slot: Size() for slot in self.shards}
-        #: Slot to the share of the slot that its load takes.
+        #: Map from slot to the used share of its capacity.
         self.shares = dict.fromkeys(self.shards, 0.0)
         self._counts = dict.fromkeys(self.shards, 0)
         #: Heaps of slots, by load and by number of shards; outdated entries are skipped.

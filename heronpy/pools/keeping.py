@@ -93,12 +93,12 @@ class Keeper:
 
     def __init__(self, obey_s: float = OBEY_S, balance_s: float = BALANCE_S) -> None:
         self._obey_s, self._balance_s = obey_s, balance_s
-        #: Slot and epoch to the last answered map number, and the time of the slot's last progress.
+        #: Map from slot and epoch to the last answered map number and the time of the slot's last progress.
         self._owes: dict[tuple[int, int], tuple[int, float]] = {}
         self._balanced_at: float | None = None
         self._looked_at: float | None = None
         self._last_now: float | None = None
-        #: Shard that must move with its running containers, to its owner and its next slot.
+        #: Map from each shard that must move with its running containers to its owner and its next slot.
         self._leaving: dict[int, tuple[Owner, int]] = {}
         #: Why the pool is not level; "" if it is level.
         self._unlevel = ""
@@ -175,7 +175,7 @@ class Keeper:
             if view is None or epoch <= view.over:
                 for shard in group.shards:
                     if view is not None and slot in live and not owners[shard].to:
-                        owners[shard] = Owner(slot, view.epoch, number)  # the slot is back in time
+                        owners[shard] = Owner(slot, view.epoch, number)  # the slot has returned in time
                     else:
                         free.append(shard)
                         lost[slot] = lost.get(slot, 0) + 1
@@ -268,7 +268,7 @@ class Keeper:
             if not view.is_silent and (view.epoch != epoch or view.has_carried_out(number, epoch)):
                 continue  # the slot has another epoch, or has carried out its map
             answered = view.answer.number if view.answer is not None and view.answer.epoch == epoch else 0
-            # The placement calls a slot silent only after a long time, so a silent slot gets no further grace.
+            # The placement reports a slot as silent only after a long time, so a silent slot gets no additional time.
             first = answered, now - self._obey_s if view.is_silent else now
             before, since = self._owes.get((slot, epoch), first)
             if not view.is_silent and (paused or answered > before):

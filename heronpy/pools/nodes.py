@@ -1,4 +1,5 @@
-"""The nodes of a pool in the state manager, as documents. All calls block, so an event loop needs threads for them."""
+"""The nodes of a pool in the state manager, as documents. All calls block, so an event loop must use threads for them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def change_pool(state: StateManager, name: str, change: Callable[[Pool], Pool]) 
             continue
         except NoNodeError:
             break
-    raise NoNodeError(f"pool '{name}' no longer exists, or too many processes are changing it at once")
+    raise NoNodeError(f"pool '{name}' no longer exists, or too many processes are changing it; try again")
 
 
 def read_map(state: StateManager, name: str) -> tuple[Map, int] | None:

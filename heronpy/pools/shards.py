@@ -1,8 +1,8 @@
 """The documents of a pool: its specification, the needs of its topologies, and the slot of each shard. Pure.
 
-The name of a container determines its shard, which never changes; the map assigns each shard to a slot. So adding or
-removing a topology changes no table. Container 0, which runs the topology master, is in the shard of container 1. Each
-document has one writer, except `Pool`, whose writers use compare-and-set.
+The name of a container determines its shard, which never changes. The map assigns each shard to a slot, so adding or
+removing a topology does not change the map. Container 0, which runs the topology master, is in the shard of container
+1. Each document has one writer, except `Pool`, whose writers use compare-and-set.
 """
 
 from __future__ import annotations

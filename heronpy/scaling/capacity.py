@@ -1,8 +1,8 @@
 """Decides which jobs of a pool run, and with how many tasks, if the pool is too small for all of them. Pure.
 
 `allot` is called repeatedly, with its previous results. Jobs are served in this order: privileged, higher priority,
-running, older. Each job first gets its minimum, then its wish, within the pool and the quota of its role. So the last
-jobs shrink first, and are stopped only if their minimum does not fit.
+running, older. Each job first gets its minimum, then its desired tasks (`wish`), within the pool and the quota of its
+role. So the last jobs shrink first, and are stopped only if their minimum does not fit.
 
 Invariants: all jobs together never get more than the pool without its reserve, and the jobs of a role never get more
 than its quota. No job lacks capacity because of a later job. No job gets capacity that another job has not released
@@ -24,7 +24,7 @@ from heronpy.packing.demand import size_text
 RESERVE: Final = 0.1
 #: Seconds for which capacity must have been free before a job that was cut back gets it.
 BACK_S: Final = 300.0
-#: Number of steps in the search for the share of its wish that a job gets.
+#: Number of steps in the search for the share of its desired tasks that a job gets.
 _STEPS: Final = 32
 _ROUNDING: Final = 1 + 1e-9
 
@@ -160,8 +160,8 @@ def granted(claim: Claim, allotted: Allotted) -> dict[str, int]:
 
 
 def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str, int], str]:
-    """Extend the minimum of a job towards its wish, by the same share for each component; returns the tasks, and why
-    they are fewer than the wish.
+    """Extend the minimum of a job towards its desired tasks, by the same share for each component; returns the tasks,
+    and why they are fewer than desired.
     """
 
     def at(share: float) -> dict[str, int]:
@@ -184,7 +184,7 @@ def _widened(claim: Claim, tasks: dict[str, int], room: _Room) -> tuple[dict[str
 
 
 def _patient(claim: Claim, tasks: dict[str, int] | None, why: str, now: float) -> Allotted:
-    """Return the allotment of a job, which gets more tasks only after they would have fitted for `BACK_S`."""
+    """Return the allotment of a job. The job gets more tasks only after they would have fitted for `BACK_S`."""
     before = claim.before
     stopped: Allotted = Allotted("PREEMPTED" if claim.held or before.state == "PREEMPTED" else "WAITING", why=why)
     if tasks is None:

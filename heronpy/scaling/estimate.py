@@ -19,7 +19,7 @@ from heronpy.health.trends import BUSY_MIN, FREE_LEAST
 from heronpy.plan.component_config import CONCURRENCY_MAX
 from heronpy.scaling.figures import Figures, Observation
 
-#: Maximum deviation from the mean, as a share, with which the rates of tasks count as even.
+#: Maximum deviation from the mean, as a share, at which the rates of tasks count as even.
 EVEN = 0.25
 #: Bounds of a plausible ratio; a measured ratio outside of them is ignored.
 RATIO_MIN, RATIO_MAX = 0.05, 20.0
@@ -195,7 +195,9 @@ def asked_for(look: Observation, known: Mapping[str, Known]) -> dict[str, float]
 def with_backlog(
     asked: Mapping[str, float], look: Observation, known: Mapping[str, Known], drain_s: float
 ) -> dict[str, float]:
-    """Return X + (B + X r) / t for each component: the rate that clears the backlog within `drain_s`."""
+    """Return the rate at which each component clears its backlog B within t = `drain_s`: X + (B + X r) / t, where r is
+    the duration of the last rescale.
+    """
     waits = {one.name: one.backlog or 0.0 for one in look.components}
     comes = {
         one.name: asked[one.name] + (waits[one.name] + asked[one.name] * look.rescale_s) / drain_s

@@ -37,7 +37,7 @@ def explained(state: State, look: Observation, goal: Goal, times: Times) -> list
     """Return the evidence for each component, in the order of the topology."""
     asked, drain_s = estimate.asked_for(look, _known(state, look)), times.drain_s(goal)
     wanted = estimate.with_backlog(asked, look, _known(state, look), drain_s) if asked is not None else {}
-    stopped = _stops_scaling(state, times) is not None  # a backlog is then no reason for more tasks
+    stopped = _stops_scaling(state, times) is not None  # if so, a backlog is not a reason for more tasks
     found = []
     for one in look.components:
         known, past = state.known.get(one.name, estimate.Known()), look.past.get(one.name, Past())

@@ -53,7 +53,7 @@ class Figures(Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> str:
-        """Every reason why the scaler leaves the component alone, as one sentence; "" if there is none."""
+        """All reasons why the scaler leaves the component alone, as one sentence; "" if there is none."""
         return ", and ".join(filter(None, (self.pinned, self.fixed)))
 
 

@@ -49,7 +49,7 @@ class History:
         except sqlite3.DatabaseError as error:
             aside = file.with_suffix(".damaged")
             os.replace(file, aside)
-            remove_history(file)  # remove the auxiliary files of a file that is gone
+            remove_history(file)  # remove the auxiliary files of a file that no longer exists
             self.notice = (
                 f"the history {file} is damaged ({error}), so a new history was started; the damaged file is now"
                 f" {aside}"
@@ -170,7 +170,7 @@ def _make_private(file: Path) -> None:
     except OSError as error:
         raise sqlite3.OperationalError(f"{error.strerror}") from None
     with contextlib.suppress(OSError):
-        os.fchmod(descriptor, 0o600)  # earlier releases made it readable
+        os.fchmod(descriptor, 0o600)  # earlier releases made it readable for other users
     os.close(descriptor)
 
 

@@ -13,11 +13,11 @@ from heronpy.scaling.figures import Figures, Past, Times
 
 #: Number of past days that are compared.
 DAYS = 14
-#: Maximum difference, as a share, between today's last half hour and that of other days used for prediction.
+#: Maximum difference, as a share, between today's last half hour and the same time of the days used for a prediction.
 UNUSUAL = 0.3
 #: Number of days below which tasks are not reduced to the predicted number in one step.
 DAYS_MIN = 2
-#: Minimum share of recorded minutes in the compared hours with which a day counts.
+#: Minimum share of recorded minutes in the compared hours for a day to count.
 _MINUTES_MIN = 0.5
 
 

@@ -41,7 +41,7 @@ _OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
 _EFFECTS: Final = frozenset({Verdict.LOSSES})
 #: Multiple of its usual time above which a dependency is slow; below it, waiting is normal for the code.
 SLOWER: Final = 3.0
-#: Maximum share of the tasks that is removed at once, so two tasks stay two.
+#: Maximum share of the tasks that is removed in one step, so a component with two tasks keeps both.
 SHRINK_MAX: Final = 0.4
 #: Share of the planned effect below which a change counts as having no effect.
 EFFECT_MIN: Final = 0.1
@@ -78,7 +78,7 @@ class _Round:
         self.said: list[Decision] = []
         self.found: list[Alert] = []
         self.refusals: dict[str, str] = {}
-        #: Why a component that needs more tasks does not get them, although no alert is due for this alone.
+        #: Why a component that needs more tasks does not get them; this alone does not open an alert.
         self.blocked = "" if goal.mode == "act" else f"scale.mode is {goal.mode}"
         self.since: dict[str, float] = {}
         self.bars, self.shrunk, self.plan = dict(state.bars), dict(state.shrunk), state.plan
@@ -92,7 +92,7 @@ class _Round:
         self.usual_s = {one.name: self._usual_s(one) for one in look.components}
         self.trouble = [one for one in look.findings if self._vetoes(one)]
         self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
-        # After its cause is gone, a backlog is worked off, which looks like a load that needs more tasks.
+        # Clearing a backlog whose cause is gone looks like a load that needs more tasks.
         open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.clear_s]
         self.vetoed = bool(self.trouble or open_still)
         self.known = {one.name: self._learned(one) for one in look.components}
@@ -262,7 +262,7 @@ class _Round:
                        "each": known.per_thread * (one.concurrency if key == "parallelism" else 1)}  # fmt: skip
             figures |= {"ahead": ahead} if ahead is not None else {}
             steady = max(asked[one.name], ahead or 0.0)
-            if self._needed(one, key, steady) < after:  # the backlog is a reason, also that of the sources
+            if self._needed(one, key, steady) < after:  # the backlog, including that of the sources, is a reason
                 figures["waits"] = (rates[one.name] - asked[one.name]) * drain_s
             if not self._may_change(one, one.name in pressed, f"needs {after} {_unit(key)}"):
                 continue

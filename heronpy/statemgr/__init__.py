@@ -33,7 +33,7 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
             f" known types are {', '.join(_KINDS)}"
         )
     if not root:
-        raise ConfigError(f"the {state_type!r} state manager needs a root (heron.statemgr.root)")
+        raise ConfigError(f"the {state_type!r} state manager needs a root; set heron.statemgr.root")
     module, name = _KINDS[state_type]
     try:
         kind = getattr(import_module(module), name)

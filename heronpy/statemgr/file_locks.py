@@ -1,8 +1,8 @@
 """File locks, which a process holds until it releases them or dies, and the record of the host that uses a state.
 
-The root of a state in files records the host that uses it. If several hosts can reach the file system, other hosts are
-refused, because two hosts could use the state at the same time. On any other file system the record is replaced,
-because the disk has been moved or the container recreated.
+The root folder of a state in files records the host that uses the state. If several hosts can mount the file system,
+other hosts are refused, because two hosts could use the state at the same time. On any other file system the record is
+replaced, because a new host means that the disk was moved or the container recreated.
 """
 
 from __future__ import annotations

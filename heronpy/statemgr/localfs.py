@@ -55,7 +55,7 @@ _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """Delay an interrupt until the block has ended, so that it leaves no files that no other process can find."""
+    """Delay an interrupt until the block has ended, so that no files remain that other processes cannot find."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield

@@ -106,7 +106,7 @@ class Session:
         self._refusal = ""
         self._suspended = self._lost = False
         self.on_connected: list[Callable[[bool], None]] = []
-        """Called for each new connection with whether the session is new. The calling thread must not wait."""
+        """Called for each new connection; the argument is True if the session is new. The callback must not wait."""
         self.client = KazooClient(
             hosts=hosts,
             timeout=settings.session_timeout_s,
@@ -177,7 +177,7 @@ class Session:
             raise StateError(f"ZooKeeper at {self.hosts} cannot serve {where}: {reason}") from error
 
     def patience(self) -> float:
-        """How long a call from this thread may take, in seconds."""
+        """Return how many seconds a call from this thread may take."""
         asyncio = sys.modules.get("asyncio")
         if asyncio is None or asyncio._get_running_loop() is None:
             return PATIENCE_S

@@ -313,7 +313,7 @@ class ZooKeeperStateManager:
 
     def _drop(self, at: str, folder: str) -> None:
         """Remove a folder of pieces unless the value at a znode names it."""
-        # A write that has yet to name the folder fails now, so a folder that no value names will never be named.
+        # A write that has not named the folder yet fails from now on, so no later value can name the folder.
         with contextlib.suppress(NoNodeError):
             self.session.call(lambda client: client.set_async(folder, b""), folder)
         with contextlib.suppress(NoNodeError):

@@ -1,8 +1,8 @@
 """Writes and deletes the checkpoint files for which the topology master is responsible.
 
-All work runs in threads outside the event loop: metadata is written in one, and files are deleted in another, so that
-slow deletions never delay a checkpoint. Invariants: At most one write and one deletion run at a time, in order. The
-next sweep repeats a failed deletion. No function of this module raises an exception.
+All work runs outside the event loop: one thread writes metadata and another deletes files, so slow deletions never
+delay a checkpoint. Invariants: At most one write and one deletion run at a time, in order. The next sweep repeats a
+failed deletion. No function of this module raises an exception.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CACHED_MAX = 64
 
 
 def _ignore(failure: Failed | None) -> None:
-    """Does nothing, because no caller waits for the deletion."""
+    """Do nothing, because no caller waits for the deletion."""
 
 
 class Archive:
@@ -62,7 +62,7 @@ class Archive:
         done(Written(location))
 
     def prune(self, wanted: Prune, done: Callable[[Failed | None], None] = _ignore) -> None:
-        """Delete checkpoints, delete files that no kept checkpoint needs, and mark abandoned checkpoints. The first
+        """Delete checkpoints and all files that no kept checkpoint needs, and mark abandoned checkpoints. The first
         call also sweeps the folders.
 
         `done` is called in another thread, with None when all files of the checkpoints are deleted.

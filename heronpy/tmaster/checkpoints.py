@@ -54,8 +54,8 @@ class Checkpoints:
         self._seal_from = 0
         self._seal_asked = False
         self._announce_at = float("-inf")
-        #: Whether the last check found tasks that have not handled that checkpoint. No check runs during an operation
-        #: or a restore.
+        #: Whether the last check found tasks that have not committed the checkpoint that ends the topology. No check
+        #: runs during an operation or a restore.
         self._seal_waits = False
         #: By token: the outcome of a checkpoint that an operation of this master requested.
         self._outcomes: dict[int, words.Answer] = {}
@@ -180,7 +180,8 @@ class Checkpoints:
         return self._outcomes.pop(token, None)
 
     def sealed(self, now: float) -> bool:
-        """Whether a checkpoint that began after the first call is complete and every task has committed it."""
+        """Whether a checkpoint that began after the first call of this method is complete and committed by every task.
+        """
         coordinator = self.coordinator
         if not self._seal_from:
             self._seal_from = coordinator.log.next_checkpoint

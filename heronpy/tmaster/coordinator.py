@@ -24,7 +24,7 @@ from heronpy.tmaster.events import Failed, Node, Note, Persist, Prune, WriteMeta
 METADATA_VERSION = 1
 #: Maximum number of requested checkpoints that wait for their turn.
 REQUESTS_MAX = 100
-#: Pause before an incomplete checkpoint is retried, if a checkpoint is still wanted.
+#: Pause before an incomplete checkpoint is retried, if a checkpoint is still needed.
 RETRY_S = 1.0
 
 
@@ -146,7 +146,7 @@ class Coordinator:
         self._requests: list[_Request] = []
         #: Time of the next periodic checkpoint, and the earliest time for any checkpoint.
         self._due = self._not_before = float("-inf")
-        #: Whether a due checkpoint cannot begin until an event leads to another call of `advance`.
+        #: Whether a due checkpoint must wait for an event before it can begin.
         self._stalled = False
         #: Whether checkpoints are taken without a request.
         self.periodic = True
@@ -337,7 +337,7 @@ class Coordinator:
         abandoned = tuple(record.checkpoint for record in self.log.complete if record.abandoned)
         return Prune(delete, kept, abandoned, token)
 
-    # ---- giving up --------------------------------------------------------------------------
+    # ---- aborting ---------------------------------------------------------------------------
 
     def abort(self, why: str, now: float, *, again: bool = False) -> None:
         """Abort the checkpoint in progress; `again` means that a retry will probably succeed."""
@@ -376,7 +376,7 @@ class Coordinator:
         """Make this checkpoint the newest and abandon the later ones.
 
         Raises UnknownCheckpointError if it is not complete, and WithdrawnCheckpointError if output that belongs to it
-        is gone. Damage marks are cleared: an unreachable store may be back, and the next restore detects real damage.
+        is gone. Damage marks are cleared, because a store may be reachable again. The next restore detects real damage.
         """
         self._require(checkpoint)
         for record in self.log.complete:

@@ -25,11 +25,11 @@ from heronpy.views.past import Events, event_of, start_of
 
 #: Number of events kept in memory, and of events handed to a successor.
 KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
-#: An event that repeats within the first time is merged with the earlier event. For lifecycle states the second time
-#: applies. The first is longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a
-#: crash loop is one event.
+#: Seconds within which a repeated event is merged with the earlier event; the second value applies to lifecycle states.
+#: The first value is longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash
+#: loop is one event.
 MERGE_S, FLAP_S = 150.0, 5.0
-#: Backpressure that has lasted this long becomes an event before its end.
+#: Seconds after which backpressure becomes an event even if it has not ended.
 LASTING_S = 1.0
 TEXT_MAX_CHARS = 500
 #: Exits caused by a restore, an update or a command. The cause itself is an event.
@@ -110,7 +110,8 @@ class EventLog:
     ) -> bool:
         """Update the newest event of this kind, subject and reason, whatever its age, with this text and a new number.
 
-        `lasted_s` is added to the event's duration, and marks the event as ended. Returns False if no event fits.
+        `lasted_s` is added to the event's duration, and marks the event as ended. Returns False if there is no such
+        event.
         """
         before = self._events.get(self._newest.get((kind, subject, reason), 0))
         if before is None:
@@ -171,8 +172,8 @@ class EventLog:
         """Raise AssertionError when an invariant does not hold."""
         numbers = list(self._events)
         assert numbers == sorted(numbers) and len(numbers) <= self._limit, "events are out of order or too many"
-        assert not numbers or numbers[-1] <= self.last, "a number that was never given out"
-        assert set(self._newest.values()) <= set(numbers), "a forgotten event is still to be merged with"
+        assert not numbers or numbers[-1] <= self.last, "a number was never assigned"
+        assert set(self._newest.values()) <= set(numbers), "an event to merge with was dropped"
 
 
 class _Episode(Struct):
@@ -212,12 +213,12 @@ class Watcher(Struct):
         records: Iterable[control_pb2.ProcessRecord],
         after: endpoint_pb2.Cause | None = None,
     ) -> None:
-        """Take an executor's report of its processes. Restarts are counted from the first report of each process.
+        """Process an executor's report of its processes. Restarts are counted from the first report of each process.
 
-        `after` is the reason, if the scheduler gives one, for replacing the earlier container.
+        `after` is the scheduler's reason for replacing the earlier container; None if it gives no reason.
         """
         known = self.event_log.executors.get(container)
-        # If the container reports why it replaces another, a report of the earlier one to a predecessor suffices.
+        # An earlier container that reported only to a predecessor counts if the reason for its replacement is known.
         if known not in (None, epoch) and (container in self._heard or after is not None):
             name, text = f"container {container}", after.text if after is not None else ""
             self.event_log.add(
@@ -260,7 +261,7 @@ class Watcher(Struct):
             self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """Take a stream manager's report of its full queues. A report without full queues ends its episodes.
+        """Process a stream manager's report of its full queues. A report without full queues ends its episodes.
 
         A new episode begins when the component's other tasks begin or stop taking over the tuples of the full task.
         """
@@ -273,7 +274,7 @@ class Watcher(Struct):
             if episode is None:
                 since = now - culprit.since_s if isfinite(culprit.since_s) and culprit.since_s > 0 else now
                 if (*key[:2], not key[2]) in open_ones:
-                    since = now  # `since_s` counts from the begin of the other episode
+                    since = now  # `since_s` counts from the beginning of the other episode
                 name = culprit.instance_id or culprit.component or f"the link to {culprit.peer}"
                 episode = open_ones[key] = _Episode(name, since, avoided=culprit.avoided, drops=culprit.drops)
             episode.most_bytes = max(episode.most_bytes, culprit.queued_bytes)

@@ -1,8 +1,8 @@
 """The figures of a topology by component, both current and by minute, for any number of viewers. Pure.
 
-`take` receives the metrics reports; other figures come from the registry. Viewers that ask within `SHARED_S` share one
-reply, so more viewers cost nothing. The first report after a minute closes this minute; a minute without any report
-stays unknown.
+`take` receives the metrics reports; other figures come from the registry. Requests within `SHARED_S` share one reply,
+so additional viewers cost nothing. The first report after the end of a minute closes the minute. A minute without any
+report stays unknown.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class Figures:
         )
 
     def _edges(self, parts: dict[str, Part]) -> list[EdgeLoad]:
-        # Number of receivers of each stream: the source counts an emitted tuple once per receiving component, and both
-        # figures refer to the same window.
+        # Divide by the number of receivers of a stream, because the source counts an emitted tuple once per receiving
+        # component.
         bolts = self._machine.shared.book.topology.bolts
         inputs = [{(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in bolts]
         receivers = Counter(stream for streams in inputs for stream in streams)

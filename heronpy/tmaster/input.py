@@ -1,11 +1,11 @@
-"""Decides when spouts are first asked for tuples, and when a topology whose input has ended is finished. Pure.
+"""Decides when spouts begin to emit, and when a topology whose input has ended is finished. Pure.
 
 When every spout task is exhausted and all queues are empty, FinishTasks is sent to the bolts, component by component in
-the order of the streams, so that downstream bolts still process the tuples that a bolt emits when it finishes. A
-bolt that emits on every tick would keep the queues from draining. So once every spout is exhausted, the bolts are
-ordered to suspend their ticks; a bolt that still receives a tuple resumes its ticks and gets the order again.
-None of this is stored. Finished tasks keep reporting that they are finished, so a restarted topology master reaches the
-same state. FinishTasks is idempotent, so it is sent again to tasks that restarted or did not receive it.
+the order of the streams, so that downstream bolts still process the tuples that a bolt emits when it finishes. A bolt
+that emits on every tick would keep the queues from draining. So once every spout is exhausted, the bolts are ordered to
+suspend their ticks. A bolt that still receives a tuple resumes its ticks and gets the order again. This state is not
+stored. Finished tasks keep reporting that they are finished, so a restarted topology master reaches the same state.
+FinishTasks is idempotent, so it is sent again to tasks that restarted or did not receive it.
 
 """
 
@@ -26,7 +26,7 @@ HOLD_TICKS_S = 1.0
 
 
 class Readiness:
-    """Decides when spouts are first asked for tuples: when each bolt task has initialised and its `is_ready` is true.
+    """Decides when spouts begin to emit: when each bolt task has initialised and its `is_ready` has returned true.
 
     The plan records that the spouts are held back, for this master's successor and for restarted tasks. The spouts are
     released once per run, and held back again only when all tasks restart (`hold`): when a sink restarts alone,
@@ -154,7 +154,7 @@ class Finisher:
         for task in tasks:
             asked = self._asked.get(task)
             if asked is not None:
-                # Not immediately, because the task's peer may be unreachable for a while.
+                # Wait before sending again, because the task's peer may be unreachable for a while.
                 self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
 
     def _hold_ticks(self, now: float) -> None:

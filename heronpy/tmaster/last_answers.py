@@ -1,7 +1,7 @@
 """The topology master's last answers, for requests after it has ended. Pure.
 
-All rates of a finished topology are 0, so the figures are kept as they were when it began to finish. Exceptions,
-tasks and minutes beyond their limits are omitted or cut.
+All rates of a finished topology are 0, so the figures are kept as they were when it began to finish. Exceptions, tasks
+and minutes beyond their limits are omitted or truncated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class LastAnswers:
 
     @property
     def growth(self) -> int:
-        """A number that increases with work on units, which would be missing from the totals if all processes died."""
+        """A number that increases with work on units. Work after the last write is missing from the totals if all
+        processes die.
+        """
         return self._observatory.metrics.units
 
     def look(self, now: float) -> None:
@@ -55,7 +57,7 @@ class LastAnswers:
             self._figures = self._figures_now(now)
 
     def message(self, now: float, at_end: bool) -> control_pb2.LastAnswers:
-        """Build the message. If `at_end`, it includes the minutes, because no more reports are accepted."""
+        """Build the `LastAnswers` message, with the minutes if `at_end`: then no more reports are accepted."""
         machine, metrics = self._machine, self._observatory.metrics
         load, tasks = self._figures or self._figures_now(now)
         counts = metrics.query(control_pb2.GetMetrics(names=(*UNIT_METRICS, *BATCH_METRICS, *CPU_METRICS)), now)

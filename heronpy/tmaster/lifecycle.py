@@ -59,7 +59,7 @@ def _batch_is_over(shared: SharedState) -> bool:
 def _failed_tasks(shared: SharedState) -> list[int]:
     """Return the tasks that have reported that they cannot start, and that will not be restarted.
 
-    Once all tasks have run, the executor restarts such a task, and only the executor decides when to give up.
+    Once all tasks have run, the executor restarts such a task, and only the executor decides when to stop retrying.
     """
     return [] if shared.has_run else sorted(t for t in shared.registry.failed_tasks if not shared.registry.rests(t))
 
@@ -105,7 +105,7 @@ def startup_exceptions(shared: SharedState) -> list[control_pb2.ExceptionReport]
     for task in shared.exceptions.startup_tasks():
         report = shared.exceptions.startup_of(task)
         stopped = not task or (task in registry.places and not registry.is_up(task, 0))
-        if task and shared.has_run:  # the executor retries until it gives up
+        if task and shared.has_run:  # the executor may still be retrying
             stopped = stopped and registry.name_of(task) in registry.failed_processes
         if report is not None and stopped:
             found.append(report)
@@ -195,7 +195,7 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
     found: list[tuple[control_pb2.ProcessRecord, float]] = []
     left = []
     for container, processes in registry.resting.items():
-        # Convert the times of the executor's report to now.
+        # Adjust the times in the executor's report to the current time.
         age = max(0.0, now - registry.executors[container].last_seen) if container in registry.executors else 0.0
         for name in names & processes.keys():
             found.append((processes[name], processes[name].failing_s + age))
@@ -205,7 +205,7 @@ def _restart(shared: SharedState, names: set[str], now: float) -> str:
     if worst.restart_budget:
         return f", restart {worst.restarts_charged} of {worst.restart_budget}, {soon}{why}"
     if worst.failing_max_s:
-        lasts = f"failing for {_span(failing_s)}, given up after {_span(worst.failing_max_s)}"
+        lasts = f"failing for {_span(failing_s)}, restarts stop after {_span(worst.failing_max_s)}"
         return f", restart {worst.restarts_charged}, {soon}, {lasts}{why}"
     return f", restart {worst.restarts}, {soon}{why}"
 

@@ -144,8 +144,8 @@ class Part(Struct):
     streams: dict[str, float] = field(default_factory=dict)
     #: Number of tasks that have reported their shares of time, and histograms of the latencies of all tasks.
     shares: int = 0
-    #: Tuples per second and, if reported, number of keys of each task; and the seconds in user code per second of
-    #: all tasks together.
+    #: For each task: the tuples per second and, if reported, the number of keys. For all tasks together: the seconds in
+    #: user code per second.
     rates: list[float] = field(default_factory=list)
     keys: list[float] = field(default_factory=list)
     wall_s: float = 0.0
@@ -219,7 +219,7 @@ class Loads:
         return len(self._processes)
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take a report; reports of earlier incarnations of the process are ignored."""
+        """Record a report; reports of earlier incarnations of the process are ignored."""
         if self.began is None:
             self.began = now
         known = self._processes.get(report.process)
@@ -387,7 +387,7 @@ def _take_task(part: Part, process: _Process, mark: _Totals, over_s: float) -> N
     passed, carried = _grown(latest, mark, frames), _grown(latest, mark, tuples)
     if passed is not None and carried is not None:
         row.frames_per_s = (row.frames_per_s or 0.0) + passed / over_s
-        row.tuples_per_frame = (row.tuples_per_frame or 0.0) + carried / over_s  # divided at the end
+        row.tuples_per_frame = (row.tuples_per_frame or 0.0) + carried / over_s  # divided by the frames at the end
     shares = [_grown(latest, mark, column) for column in (BUSY, BLOCKED, IDLE)]
     whole = sum(share for share in shares if share is not None)
     if None not in shares and whole > 0:

@@ -34,7 +34,7 @@ from heronpy.tmaster.update import Phase, Update, check_request, resume_point, s
 RESEND_PLAN_S = 1.0
 #: Highest credible version of a plan; a process that reports a higher version is ignored.
 PLAN_VERSION_MAX = 1 << 48
-#: A deadline missed by this many seconds means that this process was stopped, so silence proves nothing.
+#: If a deadline is missed by this many seconds, this process was stopped, so the silence of others proves nothing.
 PAUSED_S = 0.5
 
 
@@ -366,7 +366,7 @@ class TopologyMaster:
             move = Move(self.shared, event.request, event.moved, now, self.checkpoints)
             self.operation = None if move.done else move
             return
-        # A checkpoint restores the lost tuples.
+        # With checkpoints, the topology is not emptied first: the tuples lost in the restart are restored.
         restart = Restart(self.shared, event, now, empties=self.checkpoints is None)
         if restart.of_all:
             self.readiness.hold(now, self.shared.book.bolts)

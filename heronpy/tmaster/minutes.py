@@ -61,7 +61,7 @@ SERIES: dict[str, str] = {
     "restarts": _SUM,  # in the minute
     "dead_letters": _SUM,
     "lost": _SUM,
-    "held": _MEAN,  # of the topology only, as the following ones: share of time for which spouts were held back
+    "held": _MEAN,  # of the topology only, like the following series: share of time with spouts held back
     "plan_version": _LAST,
     "spark_waiting": _MEAN,
     "spark_lag_s": _MOST,
@@ -146,7 +146,7 @@ class Minutes:
     # ---- questions --------------------------------------------------------------------------
 
     def query(self, asked: control_pb2.GetTimeline) -> Timeline:
-        """Answer a request. Raises InvalidRpcError, with the name, for an unknown component or series."""
+        """Return the requested series. Raises InvalidRpcError, with the name, for an unknown component or series."""
         components, names = self._chosen(asked)
         found = Timeline(times=[], step_s=MINUTE_S, series=[], kept_from=self.known_since or None)
         first, end = self._span(asked.since, asked.until) if self._minutes else (0, 0)

@@ -31,7 +31,7 @@ from heronpy.views.traces import Traces
 if TYPE_CHECKING:
     from heronpy.views.findings import Finding
 
-#: Seconds between two computations of the findings: the first normally, the second if an event has happened.
+#: Minimum seconds between two computations of the findings, normally and after an event.
 FINDINGS_S, SOON_S = 5.0, 1.0
 FINDINGS_MAX = 3
 _PATIENCE = 100.0
@@ -107,7 +107,7 @@ class Observatory:
         self._placed = placed
 
     def load(self, asked: control_pb2.GetLoad, now: float) -> LoadAnswer:
-        """Answer GetLoad, with current findings if they were requested."""
+        """Return the figures, for a GetLoad request, with current findings if they were requested."""
         self._diagnose(now)
         figures = self.figures.reply(asked.plan_version, now)
         return replace(figures, findings=self._findings[:FINDINGS_MAX], found_at=self._found_at)
@@ -134,16 +134,16 @@ class Observatory:
             self._due, self._due_by_event = now + max(FINDINGS_S, patience_s), now + max(SOON_S, patience_s)
 
     def hot_spots(self, asked: control_pb2.GetHotSpots, now: float) -> AllHotSpots:
-        """Answer GetHotSpots."""
+        """Return the hot lines of tasks, for a GetHotSpots request."""
         exceptions = self._machine.shared.exceptions.select(asked.component, 0)
         return AllHotSpots(tasks=self.tasks.hot_spots(asked.component, exceptions, now))
 
     def traced(self, asked: control_pb2.GetTraces, now: float) -> Traces:
-        """Answer GetTraces."""
+        """Return the latest traces, for a GetTraces request."""
         return self.traces.reply(asked, now, now + self._wall_offset_s)
 
     def timeline(self, asked: control_pb2.GetTimeline) -> Timeline:
-        """Answer GetTimeline."""
+        """Return series of minutes, for a GetTimeline request."""
         return self.figures.minutes.query(asked)
 
     def signals(self, now: float) -> Signals:

@@ -24,8 +24,8 @@ NO_PROGRESS_S = 5.0
 
 
 class Emptying:
-    """Empties a topology's queues before stream managers are replaced as planned, because a stream manager loses its
-    tuples when it ends.
+    """Empties a topology's queues before stream managers are replaced, because a stream manager that ends loses its
+    tuples.
 
     The spouts are held back from the construction until `release`. The wait ends when no tuple is left, at the drain
     timeout, or if the queues stop shrinking because a task is down or hangs, or because bolts emit on each tick.
@@ -141,7 +141,7 @@ class StateChange:
 
 
 class Restart:
-    """Restart of a task, a component, a container or everything: done when every task is back.
+    """Restart of a task, a component, a container or everything: done when every task runs again.
 
     The tasks of a component restart together: tuples in transit to them wait in their stream managers. A container
     restarts with its stream manager; if `empties`, the topology is emptied first, so that the stream manager holds no
@@ -274,7 +274,7 @@ class Restart:
             names = [*self._old_stmgrs(), *map(registry.name_of, waiting)]
             self._refuse(
                 f"restarted {self._target}, but within {self._shared.settings.start_timeout_s:g} s these"
-                f" did not come back: {listed(names)}; see their logs",
+                f" did not start again: {listed(names)}; see their logs",
                 now,
             )
 
@@ -291,10 +291,10 @@ class Restart:
 
 
 class Move:
-    """A planned move of containers, which the requester ends and starts elsewhere: done when every task is back.
+    """A planned move of containers, which the requester ends and starts elsewhere: done when every task runs again.
 
     The request is answered when the containers may end: a checkpoint that their tasks can restore is complete, or the
-    topology is empty. If neither is possible, the answer reports it. The spouts wait until the tasks are back.
+    topology is empty. If neither is possible, the answer reports it. The spouts wait until the tasks run again.
     """
 
     def __init__(

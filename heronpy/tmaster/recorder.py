@@ -29,7 +29,8 @@ from heronpy.tmaster.store import Store, TopologyRemovedError
 log = logging.getLogger("heronpy.tmaster")
 M = TypeVar("M", control_pb2.StatusReply, control_pb2.MetricsReply)
 
-#: Minimum pauses in seconds: after a write of totals or events, after a write of another record, after a failed write.
+#: Minimum pauses in seconds after a write of totals or events, after a write of another record, and after a failed
+#: write.
 SOON_PAUSE_S, OTHERS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
 #: Interval at which growing counts are written, in addition to the writes before they are shown. Tasks report their
 #: counts again unless they die together with the topology master.

@@ -76,7 +76,7 @@ class Region(Struct):
     since: float = 0.0
     #: Earliest time at which the region may start.
     start_at: float = float("-inf")
-    #: Times of restores since the last complete checkpoint, without restores caused by an ended process.
+    #: Times of restores since the last complete checkpoint, except restores caused by an ended process.
     history: deque[float] = field(default_factory=deque)
 
     @property

@@ -157,8 +157,8 @@ class Registry(Struct):
     def end_of(self, task: int) -> str | None:
         """Return why the task's last known process has ended; None if it has not ended, or has finished its work.
 
-        Executors detect an end immediately, stream managers only detect silence. Restores rely on the stream managers;
-        the reason from the executor is shown to users.
+        Executors detect an end immediately; stream managers detect only silence. Restores rely on the stream managers.
+        The reason from the executor is shown to users.
         """
         status = self.tasks.get(task)
         below, why = self.ended.get(task, (0, ""))
@@ -195,8 +195,8 @@ class Registry(Struct):
     def drained(self, stmgrs: Iterable[str], after: float = float("-inf")) -> bool:
         """Whether no tuple is queued or in transit in the topology.
 
-        Each stream manager must have reported twice in a row that it has no tuples, the second time after all others
-        have reported so. A tuple in transit between two stream managers would show in one of the reports.
+        Each stream manager must have reported twice in a row that it has no tuples, the last time after all others have
+        begun to report this. A tuple in transit between two stream managers would appear in one of these reports.
         """
         entries = [self.stmgrs.get(name) for name in stmgrs]
         latest = after
@@ -242,7 +242,7 @@ class Registry(Struct):
         return self._take_tasks(record.container, message.tasks, now)
 
     def beat(self, peer: bytes, message: control_pb2.StmgrHeartbeat, now: float) -> set[int] | None:
-        """Take a heartbeat; return the tasks in it, or None if the sender must register first."""
+        """Process a heartbeat; return the tasks in it, or None if the sender must register first."""
         entry = self.stmgrs.get(message.stmgr_id)
         if entry is None or message.epoch > entry.record.epoch:
             return None
@@ -361,7 +361,7 @@ class Registry(Struct):
         self._take_processes(number, record.processes, record.epoch)
 
     def executor_beat(self, peer: bytes, message: control_pb2.ExecutorHeartbeat, now: float) -> bool:
-        """Take a heartbeat; return False if its sender is no longer an executor of this topology."""
+        """Process a heartbeat; return False if its sender is no longer an executor of this topology."""
         known = self.executors.get(message.container)
         if known is None or message.epoch > known.record.epoch:
             # A heartbeat contains all data for supervision, so an executor that registered with the predecessor counts
@@ -402,7 +402,7 @@ class Registry(Struct):
             self.resting[container] = resting
 
     def _take_end(self, process: control_pb2.ProcessRecord) -> None:
-        """Record that a task's earlier processes have ended, and so has this process unless it is running."""
+        """Record that a task's earlier processes have ended. This process has ended too, unless it is running."""
         task, runs = process.task_id, process.state in (control_pb2.PROC_STARTING, control_pb2.PROC_RUNNING)
         if self.ended.get(task, (-1, ""))[0] == process.epoch + (not runs):
             return  # true for nearly all heartbeats

@@ -62,8 +62,8 @@ class Restorer:
         self.regions = Regions(settings)
         #: Why the location given at submit cannot be restored.
         self._source_damage: str | None = None
-        #: Whether an update has switched. If so, a state that does not load is attributed to the update, which is
-        #: rolled back.
+        #: Whether an update is in the phase SWITCHING. If so, a state that does not load is attributed to the update,
+        #: which is rolled back.
         self.switching = False
         self.last_restore = ""
         self.last_restore_s = 0.0
@@ -134,7 +134,7 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether a task may have reported to the predecessor that this start cannot be restored. Sent only once.
+        """Whether a task may have reported to the predecessor, and will not repeat, that it cannot restore this start.
 
         The log contains only checkpoints of this topology, so restoring from another topology's checkpoint is retried.
         """
@@ -345,7 +345,7 @@ class Restorer:
         registry = self._shared.registry
         places = registry.places
         if not self.ready or any(registry.peer_of_task(task) is None for task in places):
-            # After a takeover, the plan shows which tasks run before the stream managers have connected.
+            # After a takeover, the plan shows that tasks run even before their stream managers have connected.
             return None
         return {
             task: Incarnation(places[task].component, region.record.epochs[task], region.record.attempt)

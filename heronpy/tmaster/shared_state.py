@@ -23,8 +23,8 @@ from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.planbook import PlanBook
 from heronpy.tmaster.registry import Registry
 
-#: Seconds for which a change of addresses waits for further changes. The second value applies after a restart of this
-#: master, when many stream managers are about to register.
+#: Seconds for which a change of addresses waits for further changes. The second value applies after this master has
+#: restarted, because many stream managers are about to register.
 SETTLE_S = 0.05
 SETTLE_UNCONFIRMED_S = 1.0
 #: Number of tasks up to which a topology is checked after every event; larger topologies are checked at intervals.

@@ -337,7 +337,9 @@ class Shell:
         return control_pb2.Ok()
 
     def _on_update(self, peer: bytes, body: control_pb2.UpdateTopology) -> Answer:
-        """Handle a request for an update; refuse it if a disk is full, because an update outlasts its client."""
+        """Handle a request for an update; refuse it if a disk is full, because the update continues even if its client
+        ends.
+        """
         full = full_folder(*self._folders)
         if full is not None:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
@@ -352,7 +354,7 @@ class Shell:
 
     def _on_get_metrics(self, peer: bytes, body: control_pb2.GetMetrics) -> Answer:
         reply = self._observed().metrics.query(body, self._clock.now())
-        # Growth over an interval may decrease, so it need not be written first.
+        # A count for an interval may decrease, so it need not be written first.
         return reply if body.interval_s else self._kept().shown(reply)
 
     def _register(self, kind: type, peer: bytes, body: Message) -> Answer:

@@ -81,7 +81,7 @@ class Store:
         self._outdated = False
 
     def claim(self, endpoint: str, pid: int, host: str) -> plan_pb2.TmasterLocation | None:
-        """Become the master and return None, or return another master's location. FencedError if that is newer."""
+        """Become the master and return None, or return another master's location. Raises FencedError if it is newer."""
         location = plan_pb2.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )

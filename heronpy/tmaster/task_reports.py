@@ -70,16 +70,16 @@ class TaskReports:
 
     A process reports all slow tuples that it keeps. The slowest tuples of the task's earlier processes are kept as
     well. Memory is recorded in short steps, because a leak may reach its limit within a minute. Invariants: At most
-    `SLOW_KEPT` slow tuples are kept of a task's current process, and the same number of earlier ones. A trail of
-    memory has at most `POINTS_MAX` points of one process, at least `STEP_S` apart. The trail of the previous process is
-    kept for `TRAIL_KEPT_S`.
+    `SLOW_KEPT` slow tuples are kept of a task's current process, and the same number of its earlier processes. A trail
+    of memory has at most `POINTS_MAX` points of one process, at least `STEP_S` apart. The trail of the previous process
+    is kept for `TRAIL_KEPT_S`.
     """
 
     def __init__(self) -> None:
         self._tasks: dict[str, _Task] = {}
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take the data of a task's report; reports of earlier processes are ignored."""
+        """Record the data of a task's report; reports of earlier processes are ignored."""
         if not report.task_id:
             return
         task = self._tasks.get(report.process)
@@ -101,7 +101,7 @@ class TaskReports:
         self._tasks.pop(process, None)
 
     def slow(self, asked: control_pb2.GetSlow) -> Slow:
-        """Answer GetSlow; an empty component and task 0 select everything."""
+        """Return the slowest tuples, for a GetSlow request; an empty component and task 0 select everything."""
         return Slow(
             tuples=slowest(
                 one
@@ -164,8 +164,8 @@ def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> Slo
 
 
 def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> HotSpots:
-    """Return the hot lines, with the line that raised the task's last exception, and the common part of all exceptions
-    with its type and line.
+    """Return the hot lines, with the line that raised the task's last exception, and the text that all exceptions of
+    this type and line share.
     """
     hot = replace(hot)
     if not reports:

@@ -31,7 +31,7 @@ _EMITTED = 0
 _LETTERS = COUNTERS.index("dead_letters")
 #: Seconds of silence after which a task is idle or has ended, so its last report counts.
 SILENT_S = 3.0
-#: A silent task was idle until this many seconds ago; otherwise it would have reported by now.
+#: Seconds before now until which a silent task was certainly idle: a later change would have been reported by now.
 HEARD_S = 1.5
 #: Reports of one task within this many seconds are merged.
 _GAP_S = 0.1
@@ -101,7 +101,7 @@ class TaskCounts(Struct):
     witness: int = 0
 
     def take_letters(self, before: int) -> None:
-        """Take the number of dead letters that earlier processes left on disk; unlike reports, files lose no counts."""
+        """Record how many dead letters earlier processes left on disk; unlike reports, files lose no counts."""
         known = self.before[_LETTERS]
         self.before = (*self.before[:_LETTERS], max(known, before), *self.before[_LETTERS + 1 :])
 
@@ -190,14 +190,14 @@ class Totals(Struct):
         self.changes += bool(fresh)
 
     def take_plan(self, previous: plan_pb2.PhysicalPlan) -> None:
-        """Take the processes of a predecessor's last plan, because the predecessor may not have stored their counts."""
+        """Record the processes of a predecessor's last plan, whose counts the predecessor may not have stored."""
         # It is unknown which processes ran when that plan took effect: an older plan may have let them emit.
         self.let_emit(dict.fromkeys(emitters(previous), 0))
         for record in previous.stmgrs:
             self.take_stmgr(record.id, record.epoch)
 
     def take_task(self, status: control_pb2.TaskStatus, spout: bool, container: int = 0, stmgr_epoch: int = 0) -> None:
-        """Take the status that a task's process reports.
+        """Record the status that a task's process reports.
 
         `stmgr_epoch` is the epoch of the stream manager that forwards the status. Epoch 0 and container 0 mean unknown.
         """

@@ -1,6 +1,6 @@
 """Joins spans from tasks into traces, and compares the clocks of hosts. Pure.
 
-Spans arrive in any order. A trace is shown once the span of its spout is known; spans below a lost span are omitted.
+Spans arrive in any order. A trace is shown once the span of its spout is known; spans below a missing span are omitted.
 Invariants: at most the `TRACES_MAX` latest traces are kept, with at most `SPANS_MAX` spans each; a span counts once.
 """
 
@@ -275,7 +275,7 @@ class _Figures(Struct):
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least this share of the values does not exceed; 0 if there are no values."""
+    """Return the quantile of these ordered values for a share from 0 to 1; 0 if there are no values."""
     if not ordered:
         return 0.0
     return ordered[max(0, -int(-len(ordered) * share // 1) - 1)]
@@ -295,7 +295,7 @@ class TraceStore:
         return len(self._traces)
 
     def take(self, report: control_pb2.MetricsReport, now: float) -> None:
-        """Take the spans of a report."""
+        """Add the spans of a report to their traces."""
         for span in report.spans:
             if not span.trace or not span.number:
                 continue
@@ -312,7 +312,7 @@ class TraceStore:
             self.discarded += not trace.add(kept, now)
 
     def reply(self, asked: control_pb2.GetTraces, now: float, wall_s: float) -> Traces:
-        """Answer GetTraces; `wall_s` is the current wall time in seconds."""
+        """Return the stored traces, for a GetTraces request; `wall_s` is the current wall time in seconds."""
         begun = [
             (number, trace)
             for number, trace in self._traces.items()

@@ -12,7 +12,7 @@ The steps, each stored before it is announced:
     SETTLING   the packing plan is the new one, so executors stop the removed processes; tasks that move
     to another container start there; wait until these tasks are up
 
-Before DRAINING, a missed deadline or a task that cannot start rolls the whole update back. An intent is kept in
+Before DRAINING, the whole update is rolled back if a deadline is missed or a task cannot start. An intent is kept in
 the state manager from the first step until the final packing plan is stored; a restarted topology master resumes
 the update at the step that the stored plans show. The packing plan's version records the progress: v before
 the update, v+1 for the union, v+2 at the end (for the new plan or, after a rollback, the old one).

@@ -239,7 +239,8 @@ def test_a_long_cause_cuts_no_facts() -> None:
     assert data.load is not None
     data.load.state = "DEGRADED"
     data.load.cause = (
-        "1 of 4 tasks of work is down, restart 10, next in 24 s, failing for 47 s, given up after 10 min: ValueError"
+        "1 of 4 tasks of work is down, restart 10, next in 24 s, failing for 47 s, restarts stop after 10 min:"
+        " ValueError"
     )
     data.load.latency_p99_s, data.load.held = 49.7, 0.83
     data.load.culprits = [

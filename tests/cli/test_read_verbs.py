@@ -75,7 +75,8 @@ def test_status_breaks_no_word_on_a_terminal(
     """At 80 columns the cause of a crash loop was cut in the middle of its words."""
     wordy.status.lifecycle = control_pb2.LIFE_DEGRADED
     wordy.status.cause = (
-        "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away"
+        "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, restarts stop after 10 min:"
+        " OSError: away"
     )
     wordy.status.culprits.add(task_id=2, component="count", instance_id="container_1_count_2", stmgr_id="stmgr-1")
     whole = heron("status", "local", "wordy").out

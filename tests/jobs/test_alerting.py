@@ -40,7 +40,7 @@ def test_a_plan_that_fails_is_told_once_when_it_is_given_up_and_when_it_is_over(
         syncing.sync("Day")
     assert [(one.job, one.cause, one.over) for one in told] == [("Day", "plan failed", False)] * 2
     assert told[0].text == "day.py does not import"
-    assert told[1].text == "given up until the job is changed or released: day.py does not import"
+    assert told[1].text == "not retried until the job is changed or released: day.py does not import"
     driver.meanwhile = lambda: None
     store.release("Day")
     syncing.sync("Day")

@@ -173,10 +173,11 @@ def test_the_same_key_is_refused_with_both_values_and_both_writers() -> None:
     layer, history = written(("ann", {WORK: 20}))
     with pytest.raises(
         ConflictError,
-        match=r"'parallelism.work' of layer oncall was set to 20 by ann in the meantime, but bob wants it set to 30",
+        match=r"'parallelism.work' of layer oncall was set to 20 by ann in the meantime, but bob's change would"
+        " leave it set to 30",
     ):
         put(layer, {WORK: 30, CALL: 3}, 0, history, said("bob"))
-    with pytest.raises(ConflictError, match="set to 20 by ann in the meantime, but bob wants it unset"):
+    with pytest.raises(ConflictError, match="set to 20 by ann in the meantime, but bob's change would leave it unset"):
         take_out(layer, ["parallelism"], 0, history, said("bob"))
     assert put(layer, {WORK: 20}, 0, history, said("bob")) is layer, "who wants the same has what it wants"
     assert put(layer, {WORK: 30}, 1, history, said("bob")).version == 2
@@ -186,7 +187,7 @@ def test_a_key_that_was_unset_meanwhile_is_refused() -> None:
     layer, history = written(("ann", {WORK: 20}))
     without = take_out(layer, ["parallelism.work"], 1, history, said("ann"))
     history.append(change_of(layer, without, said("ann")))
-    with pytest.raises(ConflictError, match="was unset by ann in the meantime, but bob wants it set to 30"):
+    with pytest.raises(ConflictError, match="was unset by ann in the meantime, but bob's change would leave it set"):
         put(without, {WORK: 30}, 1, history, said("bob"))
     assert put(without, {CALL: 3}, 1, history, said("bob")).version == 3
 

@@ -118,7 +118,7 @@ class TestTheTwoOncalls:
         assert work(store) == (mine, "oncall")
         [refusal] = said[loser]
         assert refusal.startswith("ConflictError")
-        assert f"set to {mine} by {winner} in the meantime, but {loser} wants it set to {theirs}" in refusal
+        assert f"{mine} by {winner} in the meantime, but {loser}'s change would leave it set to {theirs}" in refusal
         store.unset("Day", "oncall", ["parallelism.work"], 1, winner, "the backfill is done")
         assert work(store) == (mine, "scaler"), "it continues from what runs"
         store.unset("Day", "scaler", ["parallelism"], 2, "scaler", "")
@@ -386,7 +386,7 @@ class TestHistory:
         store.set("Day", "oncall", {"role": "ads", **tasks(30)}, 1, "ann", "")
         view = store.revert("Day", "oncall", 1, 2, "bob", "it was better")
         assert view.versions["oncall"] == 3 and work(store) == (20, "oncall") and view.document.role == ""
-        with pytest.raises(ConflictError, match="by bob in the meantime, but ann wants it"):
+        with pytest.raises(ConflictError, match="by bob in the meantime, but ann's change would leave it"):
             store.revert("Day", "oncall", 2, 2, "ann", "")
 
     def test_it_is_bounded(self, store: Store) -> None:

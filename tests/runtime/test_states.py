@@ -53,7 +53,7 @@ def test_a_sink_whose_dependency_was_away_comes_back_by_itself(heron: Heron, out
         lambda status: status["lifecycle"] == "DEGRADED" and status["cause"].startswith("2 of 2 tasks of store are down, restart "),
         "both tasks of store down",
     )  # fmt: skip
-    assert "given up after 10 min: ConnectionRefusedError: the database is away" in degraded["cause"]
+    assert "restarts stop after 10 min: ConnectionRefusedError: the database is away" in degraded["cause"]
     heron.when_logged("away", r"container_1_store_\d ended .*startup_failure.*; restart in 0.5 s", "executor-1", 6)
     before = heron.status("away")
     assert before["lifecycle"] == "DEGRADED", before["cause"]

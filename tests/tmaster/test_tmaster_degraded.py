@@ -85,7 +85,8 @@ def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
     world.round()
     world.feed(events.ExecutorBeat(b"x0", control_pb2.ExecutorHeartbeat(container=0, epoch=1, processes=[gateway])))
     assert world.status().cause == (
-        "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away;"
+        "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, restarts stop after 10 min:"
+        " OSError: away;"
         " spark-gateway is down, restart 1, next in 1 s"
     )
     world.now += 0.9
@@ -139,10 +140,10 @@ def test_the_cause_of_a_crash_loop_is_what_its_exceptions_have_in_common() -> No
 
     world.feed(events.ExceptionsReported((*map(raised, range(9)), raised(20, "container_9_count_3"))))
     world.round()
-    ends = "next in 26 s, failing for 59 s, given up after 10 min"
+    ends = "next in 26 s, failing for 59 s, restarts stop after 10 min"
     assert world.status().cause == (
         f"1 of 2 tasks of count is down, restart 9, {ends}: ValueError: order 49 of user … (9 of 9 times)"
     )
     record.exit_detail = "killed by signal 9"
     world.round()
-    assert world.status().cause.endswith("given up after 10 min: killed by signal 9"), "that it has not raised"
+    assert world.status().cause.endswith("restarts stop after 10 min: killed by signal 9"), "that it has not raised"

@@ -62,7 +62,7 @@ def test_the_spouts_go_on_when_a_restart_fails_and_a_later_death_is_a_loss() -> 
     world = started()
     world.task(4).stuck = True
     token = world.request(events.RestartRequested, 2, 0)
-    assert "did not come back" in str(world.answer(token).error)
+    assert "did not start again" in str(world.answer(token).error)
     world.until(lambda: not held(world), 5)
     world.task(4).stuck = False
     assert not losing(world).lost_unknown

@@ -325,7 +325,7 @@ def test_restart_that_does_not_come_back_or_cannot_begin() -> None:
     world.task(1).stuck = True
     token = world.request(events.RestartRequested, 0, 1)
     error = str(world.answer(token).error)
-    assert "did not come back: container_1_word_1" in error
+    assert "did not start again: container_1_word_1" in error
 
 
 def test_runtime_config_is_merged_stored_and_sent() -> None:
