@@ -1,7 +1,7 @@
 """Exponential backoff, without a clock and without randomness. Pure.
 
-The caller draws the jitter (a number from 0 to 1) so that decisions stay reproducible. Delays double from `initial_s`
-up to `max_s`, however many attempts there are.
+The caller draws the jitter (a number from 0 to 1) so that decisions stay reproducible. Each delay
+is twice the previous one, from `initial_s` up to `max_s`.
 """
 
 from __future__ import annotations

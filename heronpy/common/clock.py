@@ -1,7 +1,7 @@
 """Sources of time.
 
-Decisions use monotonic seconds passed as `now`; only shells own a clock. Wall time is only for users and never for
-decisions, so a wall clock that jumps cannot expire a lease.
+Decisions use monotonic seconds that are passed as `now`; only the code that does I/O reads a clock. Wall time is shown
+to users and never used for decisions, so a wall clock that jumps cannot expire a lease.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _CONTAINERS = 4
 
 
 def shared_moment(now: float, interval_s: float, group: int = 0, every: int = 1) -> float:
-    """Return the next moment, in monotonic seconds, for work done once per interval; a group shares the moments.
+    """Return the next moment, in monotonic seconds, for work that is done once per interval.
 
-    Processes that wake at the same moment read each other's messages in one turn; at different moments, each would wake
-    the others. Groups have different moments, so that not all processes of a large host wake at the same time.
-    With `every` = n, only every n-th moment counts.
+    All processes of a group get the same moments. Processes that wake at the same moment read each other's messages in
+    one turn; at different moments, each would wake the others. Different groups get different moments, so that not all
+    processes of a large host wake at the same time. With `every` = n, only every n-th moment counts.
     """
     shift = group * _SPREAD % 1.0 * interval_s
     apart_s = every * interval_s

@@ -59,7 +59,7 @@ class Reserve:
                 os.close(descriptor)
 
     def during(self, action: Callable[[], T], needs_bytes: int) -> T:
-        """Return the result of `action`; if it runs out of space, release some of the reserve and call it again."""
+        """Call `action` and return its result; if it runs out of space, release some of the reserve and repeat it."""
         while True:
             try:
                 return action()

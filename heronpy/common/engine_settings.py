@@ -1,4 +1,4 @@
-"""Declares settings, and contains those of engines, work units and batch runs; see also `setting_types`."""
+"""Functions that declare settings, and the settings of engines, work units and batch runs; see also `setting_types`."""
 
 from __future__ import annotations
 

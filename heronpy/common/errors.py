@@ -29,10 +29,10 @@
         ReplacedError              a process with a higher epoch has replaced it
       RetryableError               a later attempt may succeed
       FatalError                   no later attempt can succeed
-        GaveUpError                a task gives up: it is not restarted, and its topology has failed
+        GaveUpError                a task is not restarted, and its topology has failed
 
-Each error builds one sentence that names the thing and the fix, in lower case unless it begins with a name, and without
-a full stop, so that a caller can embed it in another sentence. Programs decide by the class, never by the sentence;
+Each error builds one sentence that names the object and the fix. It is in lower case unless it begins with a name, and
+has no full stop, so that a caller can embed it in another sentence. Programs check the class, never the sentence;
 between processes the class is sent as a `Refusal`, see `heronpy.net.rpc`.
 """
 
@@ -171,4 +171,4 @@ class FatalError(HeronError):
 
 
 class GaveUpError(FatalError):
-    """A task gives up because a restart would not help; the topology fails with the error's message."""
+    """A task fails permanently, because a restart would not help; the topology fails with the error's message."""

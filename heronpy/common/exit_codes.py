@@ -1,6 +1,6 @@
 """Exit codes of the processes of a topology. Pure.
 
-Executor and scheduler use the exit code to decide whether to restart a process.  The `heron` command
+Executor and scheduler use the exit code to decide whether to restart a process. The `heron` command
 has other exit codes, which the command line documents.
 """
 
@@ -41,7 +41,7 @@ USER_EXCEPTION = ExitCode.USER_EXCEPTION
 FENCED = ExitCode.FENCED
 """A newer incarnation of this process exists; this incarnation must not be restarted."""
 LOST_PARENT = ExitCode.LOST_PARENT
-"""The process that supervised this one is gone."""
+"""The supervisor of this process has ended."""
 FINISHED = ExitCode.FINISHED
 """The work of the process is complete; it is not restarted."""
 

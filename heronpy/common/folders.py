@@ -220,7 +220,7 @@ def _trusted_owners() -> set[int]:
 
 
 def another_user(uid: int) -> str:
-    """Describe an untrusted owner by number and, if the system knows it, by name."""
+    """Describe an untrusted owner by number and, if it has a name, by name."""
     import pwd  # needed only when something is refused
 
     try:
@@ -240,7 +240,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path, with `~` expanded and without `..`.
 
     A path that contains `..` is resolved as the system resolves it: the parent of a link is the parent of its
-    target. Other links are kept, because users know a folder by the name that they have used.
+    target. Other links are kept, because users recognise a folder by the name that they have used.
     """
     given = Path(path).expanduser().absolute()
     parts = given.parts

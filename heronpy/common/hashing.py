@@ -9,8 +9,8 @@ Rules: numbers of all types by their mathematical value (every NaN alike); text;
 bytearray; None; tuples, including named tuples; lists; mappings and sets without regard to order; enums by class and
 name, or by their value if they equal their value; data classes by class and compared fields; dates, times (aware ones
 by their instant), durations; UUIDs; ranges; arrays; deques. A class may define `__stable_key__()` that returns a value
-with a rule. Any other type is hashed by its pickled bytes, and warned about once, because equal values may pickle
-differently.
+with a rule. A value of any other type is hashed by its pickled bytes, with one warning per type, because equal
+values may pickle differently.
 
 The results are written into checkpoints: changing a rule moves keys between tasks.
 """
@@ -40,7 +40,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 #: Modulus of the rule for numbers that fit neither into 64 bits nor into a double (a Mersenne prime).
 _PRIME = (1 << 61) - 1
-#: Maximum number of types whose rule is cached, because user code may keep creating classes.
+#: Maximum number of types whose rule is cached, because user code may create classes without end.
 _RULES_MAX = 4096
 
 Rule = Callable[[Any], int]
@@ -172,7 +172,7 @@ def _decimal(value: decimal.Decimal) -> int:
     # Out of the range of doubles: only the residue can be computed in bounded time.
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
-    power = pow(10, exponent, _PRIME)  # a negative exponent takes the inverse of 10
+    power = pow(10, exponent, _PRIME)  # a negative exponent uses the inverse of 10
     coefficient = 0
     for digit in digits:
         coefficient = (coefficient * 10 + digit) % _PRIME
@@ -266,7 +266,7 @@ def _datetime(value: Any) -> int:
     if value != value:  # pandas NaT is a datetime
         return _NAN
     micros = _micros_of_day(value) + value.toordinal() * 86_400_000_000
-    # pandas timestamps count nanoseconds; they equal a plain datetime only when those are zero.
+    # pandas timestamps count nanoseconds; they equal a plain datetime only if the nanoseconds are zero.
     nanos = micros * 1000 + getattr(value, "nanosecond", 0)
     # Python compares with the offset of fold=0 (PEP 495).
     offset = value.replace(fold=0).utcoffset() if value.fold else value.utcoffset()
@@ -360,7 +360,7 @@ _EXACT: dict[type, Rule] = {
     type(...): lambda value: _digest(b"ellipsis"),
 }
 
-#: The order matters: a class of two kinds takes the rule of the kind whose equality it uses.
+#: The order matters: a class that fits two rules needs the rule that matches its equality.
 _BY_BASE: tuple[tuple[Any, Rule], ...] = (
     (str, _text),
     (collections.UserString, lambda value: _text(value.data)),

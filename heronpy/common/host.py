@@ -72,7 +72,7 @@ class Life(Enum):
 
     LIVES = "lives"
     ENDED = "ended"
-    #: The host of the process has been rebooted since then.
+    #: The host has been rebooted since the process started.
     REBOOTED = "rebooted"
     #: The process belongs to another host or to another namespace of process ids.
     UNKNOWN = "unknown"
@@ -113,7 +113,7 @@ class KnownProcess(Struct, frozen=True):
 
 
 def pid_namespace() -> int:
-    """Return the namespace of process ids, outside which a process id has no meaning."""
+    """Return the number of this process's pid namespace, within which process ids are unique; 0 if unknown."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:

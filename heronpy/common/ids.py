@@ -72,7 +72,7 @@ def short_name(name: str) -> str:
 
 
 def is_called(name: str, word: str) -> bool:
-    """Whether a word is one of the names of an instance.
+    """Whether an instance has this name.
 
     `container_1_count_7` is also called `count-7`, `count_7`, `count (task 7)`, `task 7` and `7`.
     """
@@ -94,7 +94,7 @@ def child_epoch(container_epoch: int, start: int) -> Epoch:
 def incarnation_of(epoch: int, bits: int) -> int:
     """Return a number of `bits` bits that distinguishes the incarnations of a process: the epoch, if it fits.
 
-    Epochs in pools have 40 bits or more and are replaced by a digest; two digests collide once in `2 ** bits` cases.
+    An epoch in a pool has at least 40 bits and is replaced by a digest. Digests collide with probability `2 ** -bits`.
     """
     if epoch < 1 << bits:
         return epoch
@@ -138,7 +138,7 @@ def part_name_problem(name: str) -> str | None:
 
 
 def name_problem(name: str) -> str | None:
-    """Return why a name cannot be part of a path or be shown, as the end of a sentence; None if it is valid."""
+    """Return why a name cannot be used in a path or in output, as the end of a sentence; None if it is valid."""
     if not name.strip():
         return "is empty"
     if "/" in name or "\\" in name:

@@ -38,7 +38,7 @@ from heronpy.common.log_format import (
 
 RECORD_LINES_MAX: Final = 10_000
 _CHUNK: Final = 64 * 1024
-#: Bytes of a log's end that are read first, and maximum bytes before the whole log is read in pieces.
+#: Size of the end of a log that is read first, and the size above which the whole log is read in pieces instead.
 TAIL_BYTES: Final = 128 * 1024
 TAIL_BYTES_MAX: Final = 64 << 20
 _LEVEL_NUMBERS: Final = {"DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
@@ -50,7 +50,7 @@ _PROCESS_NAME: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*")
 class RotatingLog:
     """A bounded log file: `path`, then path.1, path.2, ... up to `files_max` files in total.
 
-    `write` takes raw bytes and never raises.  Bytes that cannot be written are counted in `discarded_bytes`;
+    `write` accepts raw bytes and never raises. Bytes that cannot be written are counted in `discarded_bytes`;
     when writing works again, a line in the log states how many bytes were lost and why.
     """
 
@@ -214,8 +214,8 @@ def read_logs(
 ) -> Iterator[Record]:
     """Yield the records of a process's log, oldest first, across rotated files.
 
-    `since` (seconds since 1970) and `level` exclude older and less severe records; output that
-    bypassed logging has the time of the previous record and is never excluded by its level.
+    `since` (seconds since 1970) and `level` exclude older and less severe records. Output that
+    bypassed logging has the time of the previous record, and no level excludes it.
     `follow` waits for more records, across rotations, until `stop()` is true.
     """
     if not _PROCESS_NAME.fullmatch(process) or len(process) > 200:
@@ -254,7 +254,7 @@ def last_logs(
 
 
 def _tail(path: Path, size: int) -> tuple[list[str], bool]:
-    """Return the lines in the last `size` bytes, from the first record on, and whether these are the whole log."""
+    """Return the lines in the last `size` bytes, from the first record on, and whether they are the whole log."""
     parts: list[bytes] = []
     known: set[tuple[int, int]] = set()
     # Read the newest file first: a file that is rotated in between is read twice, and no file is missed.
@@ -387,7 +387,7 @@ def _after(files: list[_File], descriptor: int) -> list[_File]:
 
 
 def _opened(files: list[_File]) -> int | None:
-    """Open the first file that can be opened; returns -1 if there is none, None if a rotation has moved the file."""
+    """Open the first file that can be opened; returns -1 if there is no file, None if a rotation has moved the file."""
     for identity, _, file in files:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -416,7 +416,7 @@ def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -
                 if newest == (status.st_dev, status.st_ino):
                     return  # the file that was newest at the beginning has been read
                 if newest is not None and all(file[0] != newest for file in _files(path)):
-                    # the file is gone together with all older ones; otherwise a fast writer could be followed forever
+                    # this file and all older files are gone; otherwise this loop could follow a fast writer forever
                     return
             following = _open_next(path, descriptor)
             if following >= 0:

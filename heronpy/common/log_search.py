@@ -47,13 +47,13 @@ class Found(Struct, frozen=True):
     """The hits of one call, newest first."""
 
     hits: list[Hit]
-    #: Offset before which the text was not searched; 0 if the whole text was searched.
+    #: Offset before which the file was not searched; 0 if the whole file was searched.
     until: int
     searched: int
 
 
 class _Place(Struct, frozen=True):
-    """Offsets of a line with a hit, without its newline, and of the text in it."""
+    """Offsets of a line with a hit (without its newline), and of the found text in the line."""
 
     begin: int
     end: int
@@ -79,7 +79,7 @@ def search_back(
     places, left, searched = _places(descriptor, text, until, min(hits_max, HITS_MAX), ignore_case)
     hits: list[Hit] = []
     given = 0
-    upper = until  # begin of the newer hit's block
+    upper = until  # start of the newer hit's block
     for number, place in enumerate(places):
         lower = places[number + 1].end + 1 if number + 1 < len(places) else 0
         hit, upper = _hit(descriptor, place, min(context, CONTEXT_MAX), lower, upper)
@@ -93,7 +93,7 @@ def search_back(
 def _places(
     descriptor: int, text: bytes, until: int, hits_max: int, ignore_case: bool
 ) -> tuple[list[_Place], int, int]:
-    """Return the hits, the offset before which the text is not searched, and the number of bytes searched."""
+    """Return the hits, the offset before which the file was not searched, and the number of bytes searched."""
     text = _folded(text) if ignore_case else text
     places: list[_Place] = []
     end, searched = min(until, os.fstat(descriptor).st_size), 0

@@ -59,7 +59,7 @@ class LogFormatter(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text, without the final newline."""
+        """Return the record as text, without the final newline."""
         try:
             message = record.getMessage()
         except Exception as error:
@@ -135,7 +135,7 @@ class _PrintCapture(io.TextIOBase):
         return _PrintBytes(self)
 
     def fileno(self) -> int:
-        """The real descriptor, for faulthandler and subprocesses."""
+        """Return the real descriptor, for faulthandler and subprocesses."""
         return self._descriptor
 
     def writable(self) -> bool:

@@ -41,7 +41,7 @@ def losses_text(totals: Missing) -> str:
     """Describe the number of missing tuples: `12`, `at least 12`, `about 12`, `an unknown number`, or "" for none."""
     lost = 0 if totals.lost_unknown else totals.lost
     count = totals.dead_letters + lost + totals.not_resent
-    # Uncounted losses are added to the counted ones.
+    # Losses that were never counted are added to the counted losses.
     uncounted = (totals.lost_estimated or totals.lost_unknown) and not lost
     least = not lost and (uncounted or totals.letters_at_least or (totals.at_least and totals.not_resent))
     if not count:
@@ -66,7 +66,7 @@ def state_label(state: str, totals: Missing | None) -> str:
 
 
 def given_up_text(totals: Missing) -> str:
-    """Describe how the missing tuples were given up, such as `2 dead letters, about 3 lost`."""
+    """Describe how the missing tuples were lost, such as `2 dead letters, about 3 lost`."""
     texts = [about_letters(totals) + counted(totals.dead_letters, "dead letter"), f"{lost_text(totals)} lost"]
     if totals.not_resent:
         least = "at least " if totals.at_least else ""
@@ -75,7 +75,7 @@ def given_up_text(totals: Missing) -> str:
 
 
 def lost_text(totals: Missing) -> str:
-    """Describe the number of tuples given up without a dead letter: `3`, `about 3`, `an unknown number`."""
+    """Describe the number of tuples that were lost without a dead letter: `3`, `about 3`, `an unknown number`."""
     if totals.lost_unknown or (totals.lost_estimated and not totals.lost):
         return UNKNOWN
     return f"about {totals.lost:,}" if totals.lost_estimated else f"{totals.lost:,}"

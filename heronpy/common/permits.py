@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 
 class Permits:
-    """Permits that the event loop offers and coroutines take. `wanted` is called when a coroutine has to wait or
-    returns its permit.
+    """Permits that the event loop offers and coroutines take; the start and the cancellation of a wait call `wanted`.
 
     Invariants: while a coroutine waits, no permit is free; `given` is the number of permits whose coroutines have not
     run since they got them.
@@ -30,7 +29,7 @@ class Permits:
         waiting = self._waiting
         while waiting and count > 0:
             waiter = waiting.popleft()
-            # Take permits back from cancelled coroutines, which have not run since.
+            # A waiter that is done belongs to a coroutine that was cancelled and has not run since.
             if not waiter.done():
                 waiter.set_result(None)
                 self.given += 1

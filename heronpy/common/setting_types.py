@@ -78,7 +78,7 @@ class InstanceSettings(Room, frozen=True):
         "balanced",
         "Defaults of linger_max_us and spout_idle_min_us: 'latency' (0 and 50) sends each tuple immediately and polls"
         " spouts most often, 'thrift' (10,000 and 5,000) saves CPU time by waiting longer, 'balanced' (1,000 and 1,000)"
-        " lies in between. Explicit values override the profile.",
+        " is in between. Explicit values override the profile.",
         choices=("balanced", "latency", "thrift"),
     )
     tuple_max_bytes: int = _setting(
@@ -189,7 +189,7 @@ class ExecutorSettings(Room, frozen=True):
     restart_backoff_s: float = _setting(0.05, "Pause before the first restart of a process.")
     restart_backoff_max_s: float = _setting(60.0, "Longest pause before a restart.")
     restart_budget: int = _setting(
-        10, "Number of restarts of a process, for one reason in restart_window_s, before the process is given up."
+        10, "Number of restarts of a process, for one reason in restart_window_s, before the process is abandoned."
     )
     restart_budgets: dict[str, Any] = _setting(
         {},
@@ -199,7 +199,7 @@ class ExecutorSettings(Room, frozen=True):
     restart_window_s: float = _setting(300.0, "Length of the window in which restarts are counted.", low=1)
     restart_exception_budget_s: float = _setting(
         600.0,
-        "Time for which user code may keep raising exceptions before its task is given up, if the task has run before."
+        "Time for which user code may keep raising exceptions before its task is abandoned, if the task has run before."
         " The pauses between restarts double up to restart_backoff_max_s. With 0, or with a number for user_exception"
         " in restart_budgets, exceptions count against the budget instead.",
     )
@@ -207,8 +207,8 @@ class ExecutorSettings(Room, frozen=True):
     control_groups: bool = _setting(
         True,
         "On one machine, use Linux control groups to limit each container to the CPU and memory that the topology"
-        " requests. Where control groups cannot be written, nothing is limited, and `heron status` says why. An engine"
-        " enforces its own limits.",
+        " requests. Where control groups cannot be written, nothing is limited, and `heron status` gives the reason."
+        " An engine enforces its own limits.",
     )
     metrics_port: int = _setting(
         0,
@@ -235,7 +235,7 @@ class SchedulerSettings(Room, frozen=True):
 
     container_restart_backoff_s: float = _setting(0.2, "Pause before the first restart of a container.")
     container_restart_budget: int = _setting(
-        10, "Number of restarts of a container, in container_restart_window_s, before the container is given up."
+        10, "Number of restarts of a container, in container_restart_window_s, before the container is abandoned."
     )
     container_restart_window_s: float = _setting(
         300.0, "Length of the window in which container restarts are counted.", low=1
@@ -334,7 +334,7 @@ class SparkSettings(Room, frozen=True):
     )
     start_timeout_s: float = _setting(
         300.0,
-        "Spark is given up if it has no session within this time; the error shows the last output of Spark's JVM.",
+        "Spark fails to start if it has no session within this time; the error shows the last output of Spark's JVM.",
         low=1,
     )
     conf: dict[str, Any] = _setting(

@@ -2,7 +2,7 @@
 
 Later sources take precedence: defaults in `setting_types`, `<conf>/<cluster>/<room>.yaml`, the topology's own config,
 the config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
-`heron.<room>.<field>`. Invariants: Every resolved value has its declared type and lies in its range. The origin of each
+`heron.<room>.<field>`. Invariants: Every resolved value has its declared type and is in its range. The origin of each
 value is known. An unknown `heron.*` or `topology.*` key is an error that names the nearest key, unless it is a key of
 Apache Heron. Any other key belongs to the user and is kept unchanged.
 """

@@ -1,11 +1,11 @@
 """The `topology.*` keys of a topology's configuration, with the kind of their values. Pure.
 
-Names are those of Apache Heron; keys that only Apache Heron uses are at the end. The constants are the keys that the
-runtime itself reads; `heronpy.api.api_constants` contains all keys for users.
+The names are those of Apache Heron. Keys that only Apache Heron uses are at the end. The constants are the keys that
+the runtime itself reads; `heronpy.api.api_constants` contains all keys for users.
 
-Topologies and configuration folders written for Apache Heron 0.20 may contain keys that this release does not know.
-None of these keys changes the results of a topology in heronpy, so they are not refused: a command that starts a
-topology names them once.
+Topologies and configuration folders written for Apache Heron 0.20 may contain keys that heronpy does not use.
+None of these keys changes the results of a topology in heronpy, so they are accepted: a command that starts a
+topology lists them once.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "topology.container.disk": "topology.container.disk.requested",
     "topology.container.max.instances": "topology.container.max.num.instances",
 }
-"""Topology keys that are other names for a key."""
+"""Topology keys that are aliases of another key."""
 
 TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(f"topology.{name}" for name in _TOPOLOGY.split()) | set(OTHER_NAMES)
 """Keys of a topology's configuration that only Apache Heron uses."""
 
-#: Families of keys without a counterpart among heronpy's rooms.
+#: Families of keys for which heronpy has no settings file.
 _FAMILIES: Final = frozenset(
     """directory config build class jars internals package topology proxy resources statefulstorage classpath
     runtime downloader uploader release apiserver binaries command check streammgr tmanager metricsmgr metricscache

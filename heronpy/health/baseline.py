@@ -14,7 +14,7 @@ from math import isfinite, log2
 
 from heronpy.proto import control_pb2
 
-#: A dependency is slow if it takes this multiple of its usual time.
+#: A dependency is slow if it needs this multiple of its usual time.
 SLOWED = 3.0
 #: Minimum number of minutes for a usual time, and number of hours for which minutes count.
 MINUTES_MIN, HOURS = 10, 24
@@ -54,7 +54,7 @@ class Baseline:
             del self._hours[old]
 
     def kept(self) -> list[control_pb2.MinutesLedger.Usual]:
-        """The baseline for a successor: each component's median, number of minutes, and newest minute."""
+        """Return the baseline for a successor: each component's median, number of minutes, and newest minute."""
         found: defaultdict[str, Counter[int]] = defaultdict(Counter)
         newest: dict[str, int] = {}
         for hour, counts in sorted(self._hours.items()):

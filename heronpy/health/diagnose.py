@@ -19,18 +19,18 @@ from heronpy.health.stopped import STOPPED_BY, stopped
 from heronpy.proto import control_pb2
 from heronpy.views.findings import CALM, Finding, Verdict
 
-#: Number of waiting Spark batches that alone shows that batches are late.
+#: Minimum number of waiting Spark batches that shows by itself that batches are late.
 SPARK_WAITING = 3
 #: A component has become worse if its work per busy second is lower by this share than before an update.
 WORSE = 0.3
-#: Tasks are spare if fewer than this share of the current ones suffice.
+#: Tasks are spare if fewer than this share of the current tasks suffice.
 SPARE = 0.9
 #: Tuples are late if they take this multiple of their usual time.
 LATE = 5.0
 
 
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
-    """All findings, most urgent first; a single HEALTHY finding if there are no others.
+    """Return all findings, most urgent first, or a single HEALTHY finding if there is no other finding.
 
     `before` contains the previous findings; a cause among them is repeated until it is gone. Until figures have settled
     after a change, rates and shares mix two configurations, so they are not judged.
@@ -54,7 +54,7 @@ def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
 
 
 def _place(found: Sequence[Finding]) -> Callable[[Finding], int]:
-    """A sort key: causes first, then effects, then findings about the machine, then findings that need no action."""
+    """Return a sort key: causes, then effects, then findings about the machine, then findings that need no action."""
     held_up = any(one.verdict in STOPPED_BY for one in found)
 
     def place(finding: Finding) -> int:
@@ -73,11 +73,11 @@ def _young(signals: Signals) -> Iterator[Finding]:
 
 
 def _untriaged(signals: Signals) -> Iterator[Finding]:
-    """The finding that, without a known cause, spouts are held back or tuples take far longer than usual."""
+    """Yield a finding if spouts are held back or tuples take far longer than usual, and no cause is known."""
     latency = trends.latency(signals)
     late = latency is not None and latency.now_s >= max(signals.times.late_s, LATE * latency.usual_s)
     if late and (machines := list(pace.full_machines(signals))):
-        yield from machines  # nothing is held, and everything waits for a CPU
+        yield from machines  # no spout is held back, and everything waits for a CPU
     elif late or pace.held_share(signals) >= pace.HELD:
         figures = {"held": signals.held}
         if latency is not None:
@@ -89,7 +89,7 @@ def _untriaged(signals: Signals) -> Iterator[Finding]:
 
 
 def _placed(finding: Finding, signals: Signals) -> Finding:
-    """The finding, completed with the component and host of its task."""
+    """Return the finding with the component and host of its task."""
     task = next((one for one in signals.tasks if one.name == finding.task), None)
     return finding if task is None else replace(finding, component=task.component, host=task.host)
 
@@ -112,7 +112,7 @@ def _healthy(signals: Signals) -> Finding:
 
 
 def _ended(signals: Signals) -> list[str]:
-    """The spouts whose input has ended while other spouts still have input."""
+    """Return the spouts whose input has ended while other spouts still have input."""
     spouts = [name for name in signals.components if all(task.is_spout for task in signals.of(name))]
     return [name for name in spouts if all(task.ended for task in signals.of(name))]
 
@@ -127,7 +127,7 @@ def _down(signals: Signals) -> Iterator[Finding]:
         return
     for component in signals.components:
         tasks = signals.of(component)
-        # A task that ends again and again is down between its restarts; the reason why it ends is more useful.
+        # A task that ends repeatedly is down between its restarts; the reason why it ends is more useful.
         down = [task.name for task in tasks if not task.up and not pace.ends_again(signals, task.name)]
         if down:
             # The cause of the topology's state is the same for all components.
@@ -210,7 +210,7 @@ def _spark(signals: Signals) -> Iterator[Finding]:
     if signals.spark_failed or signals.spark_raised > signals.spark_committed:
         figures = {"failed": signals.spark_failed, "raised": signals.spark_raised, "window_s": signals.window_s}
         yield Finding(Verdict.SPARK, figures=figures | {"committed": signals.spark_committed})
-        return  # batches wait because others fail
+        return  # batches wait because other batches fail
     if not waiting:
         return
     comes_s = trends.spark_comes_s(signals) if signals.spark_waiting >= SPARK_WAITING and batch_s is not None else None

@@ -26,7 +26,7 @@ _QUOTE_PROCESSES = frozenset((Verdict.FAILED, Verdict.DOWN, Verdict.MEMORY, Verd
 
 
 def finding_of(finding: Finding, cluster: str, topology: str, job: bool = False) -> shapes.Finding:
-    """One finding as text, and its sentence without the user's values."""
+    """Return a finding as text, with its sentence without the user's values."""
     said = sentence(finding, topology)
     return shapes.Finding(
         verdict=finding.verdict.value,
@@ -49,7 +49,7 @@ def _unquoted(finding: Finding, topology: str) -> str:
 
 
 def rank_of(finding: Finding | None) -> int:
-    """The urgency of a finding, from 0 (no action needed) to 4 (the topology has failed)."""
+    """Return the urgency of a finding, from 0 (no action needed) to 4 (the topology has failed)."""
     if finding is None:
         return 0
     return _RANKS.get(finding.verdict, 0 if finding.verdict in CALM else 2)
@@ -62,7 +62,7 @@ def _not_told(signals: Signals) -> str:
 
 
 def doctor_of(signals: Signals, findings: Sequence[Finding], cluster: str) -> shapes.Doctor:
-    """`GET /doctor`"""
+    """Return the answer to `GET /doctor`."""
     return shapes.Doctor(
         topology=signals.topology,
         healthy=all(finding.verdict in CALM for finding in findings),

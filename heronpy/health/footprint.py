@@ -9,7 +9,7 @@ from heronpy.health import trends
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.views.findings import Finding, Verdict
 
-#: Descendant processes of a task, their share of the machine's memory, and threads of a task; more counts as a leak.
+#: Limits: descendant processes of a task, their share of the machine's memory, and threads of a task.
 PROCESSES_MANY, MEMORY_MUCH, THREADS_MANY = 200, 0.5, 1000
 #: Share of the descriptors that a task may open.
 DESCRIPTORS_NEAR = 0.8
@@ -22,7 +22,7 @@ NEAR_LIMIT = 0.9
 
 
 def memory(signals: Signals) -> Iterator[Finding]:
-    """Tasks that ran out of memory, or soon will."""
+    """Yield a finding for each task that ran out of memory, or soon will."""
     for name, (times, text) in signals.out_of_memory.items():
         figures: dict[str, float] = {"times": times}
         lasts_s, component = (
@@ -48,7 +48,7 @@ def memory(signals: Signals) -> Iterator[Finding]:
 
 
 def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
-    """The memory growth of a task before its last process ended or, without such growth, in its current process."""
+    """Return the memory growth of a task's last ended process or, if that process did not grow, of its current one."""
     hot = signals.hot_spots.get(name)
     if hot is None:
         return None
@@ -56,13 +56,13 @@ def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
 
 
 def _growth(signals: Signals, component: str) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The task whose memory is growing towards a limit, with its figures."""
+    """Return the task whose memory is growing towards a limit, with its figures."""
     tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
     return _soon_full(signals, tasks) or _full_within_the_hour(signals, component, tasks)
 
 
 def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The task that would reach its memory limit first, if it kept growing as in the last seconds.
+    """Return the task that would reach its memory limit first, if it kept growing as in the last seconds.
 
     The task must reach the limit within the time for which its growth has been steady. Growth that slows
     down but still counts as steady can also reach the limit. Example: memory approaches a final size exponentially, and
@@ -89,7 +89,7 @@ def _soon_full(signals: Signals, tasks: list[TaskSignals]) -> tuple[TaskSignals,
 def _full_within_the_hour(
     signals: Signals, component: str, tasks: list[TaskSignals]
 ) -> tuple[TaskSignals, dict[str, float]] | None:
-    """The largest task, if it would soon reach its memory limit at the rate of the last minutes."""
+    """Return the largest task, if it would soon reach its memory limit at the rate of the last minutes."""
     growth = trends.memory_growth(signals, component)
     if not tasks or growth is None:
         return None
@@ -123,7 +123,7 @@ def _grows(signals: Signals, component: str) -> Iterator[Finding]:
 
 
 def full_disks(signals: Signals) -> Iterator[Finding]:
-    """Machines whose disk is nearly full."""
+    """Yield a finding for each machine whose disk is nearly full."""
     for host, (size, free) in signals.disks.items():
         if size and free < min(DISK_PART * size, DISK_BYTES):
             yield Finding(Verdict.DISK, figures={"size": float(size), "free": float(free)}, names=(host,))
@@ -141,7 +141,7 @@ def footprints(signals: Signals) -> Iterator[Finding]:
 def _worst(
     tasks: list[TaskSignals], verdict: Verdict, of: Callable[[TaskSignals], dict[str, float]]
 ) -> Iterator[Finding]:
-    """A finding about the task with the largest first figure; `of` returns a task's figures, empty if it is fine."""
+    """Yield a finding about the task with the largest first figure; `of` returns the figures of a bad task, else {}."""
     found = [(figures, task) for task in tasks if (figures := of(task))]
     if found:
         figures, worst = max(found, key=lambda one: next(iter(one[0].values())))

@@ -41,7 +41,7 @@ _ENDED = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 
 
 def window_of(window_s: float, age_s: float, events: Iterable[Event] | None, now: float, times: Times = TIMES) -> float:
-    """The window to use, in seconds; it begins after the topology's start and after the last settled change."""
+    """Return the window to use, in seconds; it begins after the topology's start and after the last settled change."""
     found = max(1.0, min(window_s, age_s))
     for event in events or ():
         age_s = now - event.at
@@ -64,9 +64,9 @@ def signals_of(
     hot_spots: Mapping[str, HotSpots] | None = None,
     load: LoadAnswer | None = None,
 ) -> Signals:
-    """The figures from one set of answers. `now` is wall time. `asked_s` is the requested window, and `age_s` is the
-    time since the topology's first figures.
+    """Return the figures from one set of answers.
 
+    `now` is wall time. `asked_s` is the requested window, and `age_s` is the time since the topology's first figures.
     Ends of processes count for `TIMES.window_s`. If `events` is None, ends and changes are unknown.
     """
     topology = status.plan.topology
@@ -160,7 +160,7 @@ def signals_of(
 
 
 def history_of(timeline: Timeline) -> History:
-    """The series of an answer, without series of a wrong length."""
+    """Return the series of an answer, without series of a wrong length."""
     found: History = {}
     for series in timeline.series:
         if len(series.values) == len(timeline.times):
@@ -208,7 +208,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
 
 
 def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy: float | None) -> float | None:
-    """Seconds until the queue is processed, judged by its bytes or by its tuples, whichever takes longer.
+    """Return the seconds until the queue is processed, judged by its bytes or by its tuples, whichever takes longer.
 
     Bytes include frames that wait at the stream manager. Tuples matter for a large frame, which is received once but
     keeps a task busy for minutes. The rates are scaled by the busy share, because one tuple a minute is not a backlog.
@@ -221,7 +221,7 @@ def _lag_s(task: control_pb2.TaskStatus, received: float, executed: float, busy:
 def _arrivals(
     topology: topology_pb2.Topology, metrics: control_pb2.MetricsReply, component_of: Mapping[str, str], over_s: float
 ) -> dict[str, float]:
-    """Tuples per second for each bolt: the emits on its input streams, counted once per receiving component."""
+    """Return the tuples per second sent to each bolt: the emits on its input streams, once per receiving component."""
     inputs = {
         bolt.comp.name: {(one.stream.component_name, one.stream.id) for one in bolt.inputs} for bolt in topology.bolts
     }
@@ -239,7 +239,7 @@ def _arrivals(
 
 
 def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dict[str, float]:
-    """Tuples per second for each task, summed over the stream managers that count them."""
+    """Return the tuples per second of each task, summed over the stream managers that count them."""
     found: defaultdict[str, float] = defaultdict(float)
     for report in metrics.reports:
         for sample in report.samples:
@@ -249,7 +249,7 @@ def _by_task(metrics: control_pb2.MetricsReply, name: str, over_s: float) -> dic
 
 
 def _shares(values: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
-    """Shares of time: busy, blocked, and blocked by the limit of pending tuples."""
+    """Return the shares of time: busy, blocked, and blocked by the limit of pending tuples."""
     times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
     whole = sum(time for time in times if time is not None)
     if times[0] is not None and times[1] is not None and times[2] is not None:
@@ -328,7 +328,7 @@ def _add_footprints(found: Signals, status: control_pb2.StatusReply) -> None:
 def _counted(
     found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]
 ) -> defaultdict[str, float]:
-    """CPU seconds per second on each host, as reported by tasks and stream managers."""
+    """Return the CPU seconds per second on each host, as reported by tasks and stream managers."""
     own: defaultdict[str, float] = defaultdict(float)
     for task in found.tasks:
         own[task.host] += task.cpu or 0.0

@@ -24,11 +24,10 @@ BUSY_GONE, SLOW_GONE, SKEWED_GONE, WAITS_GONE, SLOWED_GONE = 0.6, 0.75, 1.2, 0.6
 
 
 def kept(found: Sequence[Finding], before: Sequence[Finding], signals: Signals) -> list[Finding]:
-    """The findings; a cause in `before` that is not gone replaces other findings about the same component."""
+    """Return the findings; a cause in `before` that is not gone replaces other findings about the same component."""
     result = list(found)
     for old in before:
-        # All tasks of a host are found to be slow by comparison, so a single task that was found first is not the
-        # cause.
+        # If all tasks of a host are slow, the single task that was found first is not the cause.
         better = {old.verdict, Verdict.SLOW_HOST} if old.verdict is Verdict.SLOW_TASK else {old.verdict}
         same = any(one.verdict in better and one.component == old.component for one in result)
         if old.verdict not in CAUSES or same or _has_gone(old, signals):

@@ -1,7 +1,7 @@
 """Finds the component that limits the rate of the spouts, and the first fitting cause for each full component. Pure.
 
 Thresholds follow the practice of Turbine (Mei et al., ICDE 2020), whose scaler separates problems that more tasks
-solve from those that more tasks do not solve: skew, a slow task, a dependency.
+solve from problems that more tasks do not solve: skew, a slow task, a dependency.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SAMPLES_MIN, KEYED_MIN, SAMPLES_SHARE = 5, 20, 0.3
 
 
 def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
-    """The finding, completed with the line of code that most samples of its task show."""
+    """Return the finding, completed with the line of code that most samples of its task show."""
     hot = signals.hot_spots.get(finding.task) if finding is not None else None
     if finding is None or hot is None or hot.samples < SAMPLES_MIN or hot.at_line < SAMPLES_SHARE:
         return finding
@@ -51,7 +51,7 @@ def _at_line(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
-    """The finding, completed with the most frequent key of its task."""
+    """Return the finding, completed with the most frequent key of its task."""
     hot = signals.hot_spots.get(finding.task) if finding is not None else None
     if finding is None or hot is None or hot.keyed < KEYED_MIN or hot.of_key < SAMPLES_SHARE:
         return finding
@@ -59,13 +59,13 @@ def _of_key(finding: Finding | None, signals: Signals) -> Finding | None:
 
 
 def with_time(finding: Finding, signals: Signals) -> Finding:
-    """The finding, completed with the time for which its component has been full."""
+    """Return the finding, completed with the time for which its component has been full."""
     lasts_s = trends.lasts_s(signals, finding.component, BUSY, HELD)
     return replace(finding, figures={**finding.figures, "for_s": lasts_s}) if lasts_s else finding
 
 
 def measured_bolts(signals: Signals) -> list[TaskSignals]:
-    """Tasks of bolts that report how busy they are; a spout's busy time is high whenever nothing limits the rate."""
+    """Return the tasks of bolts that report how busy they are; a spout without a limit is always busy."""
     return [task for task in signals.tasks if not task.is_spout and task.busy is not None]
 
 
@@ -87,7 +87,7 @@ def has_no_cpu_left(host: HostSignals) -> bool:
 
 
 def waits_for_acks(signals: Signals) -> list[TaskSignals]:
-    """Spouts at their limit of pending tuples; empty unless they are at least half of the spouts with input.
+    """Return the spouts at their limit of pending tuples; empty unless they are at least half of the spouts with input.
 
     Sinks that ack whole batches empty `pending` at each ack, so its momentary value is not enough.
     """
@@ -102,7 +102,7 @@ def waits_for_acks(signals: Signals) -> list[TaskSignals]:
 
 
 def _behind(signals: Signals) -> list[TaskSignals]:
-    """The bolts whose queues take a long time to process, and will not be empty soon."""
+    """Return the bolts whose queues take a long time to process, and will not be empty soon."""
     found = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= signals.times.behind_s]
     return [task for task in found if drains_s(signals, task.component) is None]
 
@@ -113,7 +113,7 @@ def drains_s(signals: Signals, component: str) -> float | None:
 
 
 def held_share(signals: Signals) -> float:
-    """The share of the window in which spouts were held back; 0 if none is now, and the input of one has ended."""
+    """Return the share of the window in which spouts were held back; 0 if that is over and some input has ended."""
     over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
     return 0.0 if over else signals.held
 
@@ -139,7 +139,7 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
         if worst is None or (busy_share(worst) < BUSY and not culprits & {task.name for task in tasks}):
             continue
         if any(ends_again(signals, task.name) for task in signals.of(component)):
-            continue  # the ends are the cause, and its shares include the restarts
+            continue  # the restarts are the cause, and the shares of the task's time include them
         finding = (
             _at_line(_dependency(tasks, culprits, signals), signals)
             or _of_key(_skew(tasks, signals), signals)
@@ -166,9 +166,7 @@ def slow_components(signals: Signals) -> Iterator[Finding]:
 
 
 def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterator[Finding]:
-    """For each machine without free CPU, a finding that replaces "too few tasks", because more tasks would not help. It
-    names the busiest task of `full` on the machine.
-    """
+    """Yield a finding for each machine without free CPU, with its busiest task of `full`: more tasks would not help."""
     for host in signals.hosts:
         if has_no_cpu_left(host):
             figures = {"cores": float(host.cores), "others": max(0.0, host.used - host.own), "own": host.own,
@@ -183,7 +181,7 @@ def full_machines(signals: Signals, full: Sequence[TaskSignals] = ()) -> Iterato
 
 
 def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
-    """The finding that all tasks on one machine, at least two, are slower than the tasks on other machines."""
+    """Return the finding that all tasks on one machine, at least two, are slower than the tasks on other machines."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for task in tasks:
         if task.host and (rate := task.per_busy_s) is not None:
@@ -227,10 +225,10 @@ def _computes(task: TaskSignals) -> bool:
 
 
 def _dependency(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """The finding that a bolt's dependency is slower than usual, or does not answer. A bolt that always waits
-    has too few tasks instead.
+    """Return the finding that a bolt's dependency is slower than usual, or does not answer.
 
-    Until the usual figures are known, the finding proposes one more task, which distinguishes the two cases.
+    A bolt that always waits has too few tasks instead. Until the usual figures are known, the finding proposes one more
+    task, which distinguishes the two cases.
     """
     starved, component = is_starved(signals), tasks[0].component
     saturated = [task for task in tasks if busy_share(task) >= SATURATED and task.cpu is not None]
@@ -264,9 +262,7 @@ def _may_be_uneven(component: str, signals: Signals) -> bool:
 
 
 def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
-    """The finding that one task gets far more tuples than the others. The shares are those of sent tuples, because a
-    slow task makes the executed tuples uneven.
-    """
+    """Return the finding that one task gets far more tuples than the others; tuples count when they are sent."""
     if len(tasks) < 2 or not _may_be_uneven(tasks[0].component, signals):
         return None
     gets = signals.gets(tasks[0].component)
@@ -284,10 +280,10 @@ def _skew(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 
 
 def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
-    """The finding that a task does less than half as much per busy second as the others, and is busy or delays the
-    others.
+    """Return the finding that a task does less than half as much per busy second as the others.
 
-    In the first minute the mean busy share still includes the start, although the queue is already full.
+    The task must also be busy or delay the others. In the first minute the mean busy share still includes the start,
+    although the queue is already full.
     """
     rates = [(rate, task) for task in map(_of_late, tasks) if (rate := task.per_busy_s) is not None]
     if len(rates) < 2:
@@ -303,7 +299,7 @@ def _slow_task(tasks: list[TaskSignals], culprits: set[str]) -> Finding | None:
 
 
 def _with_others(finding: Finding, tasks: list[TaskSignals], signals: Signals) -> Finding:
-    """If other tasks take over a slow task's tuples, add how many tasks do so, and whether the spouts still wait."""
+    """Add how many other tasks take over a slow task's tuples, if any do, and whether the spouts still wait."""
     discards = finding.component in signals.dropped or finding.component in signals.dropping
     if finding.verdict is not Verdict.SLOW_TASK or finding.task not in signals.avoided or discards:
         return finding
@@ -316,7 +312,7 @@ def _with_others(finding: Finding, tasks: list[TaskSignals], signals: Signals) -
 
 
 def _of_late(task: TaskSignals) -> TaskSignals:
-    """The task, with its latest figures if it has just become far slower than in the window."""
+    """Return the task, with its latest figures if it has just become far slower than in the window."""
     working = task.working or task.busy
     if not task.pace or not working or task.pace >= LATELY * task.executed / working:
         return task
@@ -324,7 +320,7 @@ def _of_late(task: TaskSignals) -> TaskSignals:
 
 
 def _alone_busy(tasks: list[TaskSignals], culprits: set[str], signals: Signals) -> Finding | None:
-    """The finding that one task is full while its siblings, which get as many tuples, wait for tuples.
+    """Return the finding that one task is full while its siblings, which get as many tuples, wait for tuples.
 
     If this task holds back the spouts all the time, its siblings do nothing, and their rate is unknown.
     """
@@ -347,7 +343,7 @@ def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 
 def spouts_too_few(signals: Signals) -> Iterator[Finding]:
     if is_slow(signals) or is_starved(signals):
-        return  # another component limits their rate
+        return  # another component limits the rate of the spouts
     for component in signals.backlogs:
         figures = sizing.spouts_too_few(component, signals)
         if figures is not None:
@@ -360,15 +356,15 @@ def _limit(signals: Signals) -> Iterator[Finding]:
         return
     bolts = [task for task in signals.tasks if not task.is_spout]
     if any(not task.up or task.silent_s > signals.times.hung_s or ends_again(signals, task.name) for task in bolts):
-        return  # the acks wait for it
+        return  # the acks wait for this bolt
     if any(stopped(signals)):
-        return  # no acks come, and a higher limit would not change that
+        return  # no tuples are acked, even with a higher limit
     if batches_waiting(signals):
-        return  # and with a higher limit they would wait for Spark, too
+        return  # with a higher limit, the spouts would still wait for Spark
     if names := unacked(signals):
         figures = {"limit": float(signals.max_pending), "window_s": signals.window_s}
         yield Finding(Verdict.LIMIT, names[0], figures=figures, names=names)
-        return  # with a higher limit, more tuples would wait
+        return  # a higher limit would only let more tuples wait
     busiest = max(map(busy_share, measured_bolts(signals)), default=0.0)
     if busiest < BUSY:
         figures = {"limit": float(signals.max_pending), "busy": busiest}
@@ -378,6 +374,6 @@ def _limit(signals: Signals) -> Iterator[Finding]:
 
 
 def batches_waiting(signals: Signals) -> int:
-    """The number of waiting Spark batches; if none is waiting, the mean over the last minute."""
+    """Return the number of waiting Spark batches; if none is waiting, the mean over the last minute."""
     last = next(iter(signals.minutes("", "spark_waiting")[-1:]), None)
     return int(signals.spark_waiting) or round(last or 0.0)

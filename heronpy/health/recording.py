@@ -21,7 +21,7 @@ _DIGITS = 5
 
 
 def to_json(signals: Signals) -> dict[str, Any]:
-    """The signals as JSON, with rounded numbers."""
+    """Return the signals as JSON, with rounded numbers."""
     found: dict[str, Any] = _rounded(to_builtins(signals))
     # constants of the rules, and figures of the scaler from which the signals are made
     del found["times"], found["load"]
@@ -29,7 +29,7 @@ def to_json(signals: Signals) -> dict[str, Any]:
 
 
 def head(topology: str) -> str:
-    """The first line of a file, without its line end."""
+    """Return the first line of a file, without its line end."""
     return json.dumps({"format": FORMAT, "version": VERSION, "topology": topology}, separators=(",", ":"))
 
 

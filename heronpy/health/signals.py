@@ -130,7 +130,7 @@ class HotSpots(Struct):
         return not self.alike or _type_of(words) == _type_of(self.alike)
 
     def in_common(self, words: str) -> str:
-        """The text that most of the task's exceptions share, if the last message is one of several; otherwise "".
+        """Return the text that most of the task's exceptions share; "" unless the last message is one of several.
 
         The last message names one tuple; the shared text is closer to the cause.
         """
@@ -138,7 +138,7 @@ class HotSpots(Struct):
 
 
 def _type_of(exception: str) -> str:
-    """The type of an exception with this text, such as `ValueError` for `ValueError: no number`."""
+    """Return the type of an exception with this text, such as `ValueError` for `ValueError: no number`."""
     return exception.partition(":")[0]
 
 
@@ -172,7 +172,7 @@ class Signals(Struct):
     asked_s: float | None = None
     #: Time since the topology's figures began; None: unknown.
     age_s: float | None = None
-    #: Time since the change by a user, or the restore, whose figures settle last; None if there is none.
+    #: Time since the change by a user, or the restore, whose figures settle last; None without a change or restore.
     changed_s: float | None = None
     #: Whether the change was a restore.
     restored: bool = False
@@ -190,7 +190,7 @@ class Signals(Struct):
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: Seconds between two ends for lack of memory, for processes with several.
     memory_lasts_s: dict[str, float] = field(default_factory=dict)
-    #: Tuples given up in the window, by component.
+    #: Tuples that became dead letters in the window, by component.
     given_up: dict[str, float] = field(default_factory=dict)
     #: Tuples per second emitted to a bolt, by component, including tuples that have not reached it.
     arrivals: dict[str, float] = field(default_factory=dict)
@@ -232,10 +232,10 @@ class Signals(Struct):
     disks: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: Memory limit of one task, by component; components without a limit are missing.
     memory_limits: dict[str, int] = field(default_factory=dict)
-    #: By component: the usual time of a tuple in user code, from the healthy minutes of a day; unknown ones are
-    #: missing.
+    #: By component: the usual time of a tuple in user code, from the healthy minutes of a day. Components whose usual
+    #: time is unknown are missing.
     usual_s: dict[str, float] = field(default_factory=dict)
-    #: By spout: the backlog at its source, and how much of it is processed per second, in the same unit.
+    #: By spout: the backlog at its source, and the processed part of it per second, in the same unit.
     backlogs: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: The last hour, and how long ago its last minute ended.
     history: History = field(default_factory=dict)
@@ -244,7 +244,7 @@ class Signals(Struct):
     hot_spots: dict[str, HotSpots] = field(default_factory=dict, name="looks")
     #: Constants of the rules.
     times: Times = TIMES
-    #: The figures by component, as answered.
+    #: The figures by component, as the topology master sent them.
     load: Load | None = None
     #: Whether a job controls the topology.
     job: bool = False
@@ -253,7 +253,7 @@ class Signals(Struct):
         return [task for task in self.tasks if task.component == component]
 
     def gets(self, component: str) -> dict[str, float] | None:
-        """Tuples per second sent to each task of a component; None if there are too few to compare the tasks.
+        """Return the tuples per second sent to each task of a component; None if too few to compare the tasks.
 
         If stream managers of an earlier release do not report sent tuples, executed tuples are used.
         """
@@ -273,5 +273,5 @@ class Signals(Struct):
         return sum(task.emitted for task in self.tasks if task.is_spout)
 
     def minutes(self, component: str, series: str) -> list[float | None]:
-        """A series of the last hour; empty if it is unknown."""
+        """Return a series of the last hour; empty if it is unknown."""
         return self.history.get(component, {}).get(series, [])

@@ -20,7 +20,7 @@ BUSY, SATURATED = 0.8, 0.9
 
 
 def needed(arrival: float, per_task: float, backlog: float = 0.0, drain_s: float = inf, pause_s: float = 0.0) -> int:
-    """The number of tasks that keep up with the arrivals per second while they process a backlog.
+    """Return the number of tasks that keep up with the arrivals per second while they process a backlog.
 
     `per_task` is the rate of one task. Adding tasks causes a pause of `pause_s`, in which nothing is processed.
     """
@@ -28,7 +28,7 @@ def needed(arrival: float, per_task: float, backlog: float = 0.0, drain_s: float
 
 
 def too_few(tasks: Sequence[TaskSignals], signals: Signals) -> dict[str, float] | None:
-    """The figures of a bolt whose tasks are all busy, with "needed" or, until this number is known, "known_in_s"."""
+    """Return the figures of a bolt whose tasks are all busy, with "needed" or, if not known yet, "known_in_s"."""
     rates = [rate for task in tasks if (rate := task.per_busy_s) is not None]
     least = min((task.busy or 0.0 for task in tasks), default=0.0)
     if not rates or least < BUSY:
@@ -50,7 +50,7 @@ def too_few(tasks: Sequence[TaskSignals], signals: Signals) -> dict[str, float] 
 
 
 def spouts_too_few(component: str, signals: Signals) -> dict[str, float] | None:
-    """The figures of a spout whose tasks are all busy and do not process its source's backlog in time."""
+    """Return the figures of a spout whose tasks are all busy and do not process its source's backlog in time."""
     tasks = [task for task in signals.of(component) if task.is_spout and not task.ended]
     least = min((task.busy or 0.0 for task in tasks), default=0.0)
     waiting, rate = signals.backlogs.get(component, (0.0, 0.0))
@@ -66,12 +66,12 @@ def spouts_too_few(component: str, signals: Signals) -> dict[str, float] | None:
 
 
 def spare_minutes(signals: Signals) -> int:
-    """Number of minutes for which fewer tasks must have sufficed before the component is reduced."""
+    """Return the number of minutes for which fewer tasks must have sufficed before the component is reduced."""
     return max(1, ceil(signals.times.spare_s / 60))
 
 
 def spare(signals: Signals, component: str) -> dict[str, float] | None:
-    """The figures of a component that has long needed fewer tasks, if the difference is worth a change."""
+    """Return the figures of a component that has long needed fewer tasks, if the difference is worth a change."""
     minutes = spare_minutes(signals)
     busy, tasks = (signals.minutes(component, series)[-minutes:] for series in ("busy", "tasks"))
     known = [(share, number) for share, number in zip(busy, tasks, strict=False) if share is not None and number]

@@ -24,7 +24,7 @@ STOPPED_BY = frozenset(
 
 
 def stopped(signals: Signals) -> Iterator[Finding]:
-    """A finding for each spout that emits nothing, although its input has not ended and it was not paused."""
+    """Yield a finding for each spout that emits nothing, although its input has not ended and it was not paused."""
     if signals.lifecycle not in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED):
         return
     for component, still_s in signals.still_s.items():
@@ -48,7 +48,7 @@ def stopped(signals: Signals) -> Iterator[Finding]:
 
 
 def _held(signals: Signals, tasks: list[TaskSignals]) -> tuple[dict[str, float], tuple[str, ...]] | None:
-    """Why a spout does not emit, as figures that identify the reason and as names; None if the reason is unknown."""
+    """Return figures that identify why a spout does not emit, and names to show; None if the reason is unknown."""
     if all(task.silent_s > signals.times.hung_s for task in tasks):
         return {"hung": 1}, ()
     if signals.culprits or (signals.held_now or 0.0) >= HELD_NOW:
@@ -63,7 +63,7 @@ def _held(signals: Signals, tasks: list[TaskSignals]) -> tuple[dict[str, float],
 
 
 def unacked(signals: Signals) -> tuple[str, ...]:
-    """The bolts that have processed tuples in the window without acking or failing any."""
+    """Return the bolts that have processed tuples in the window without acking or failing any."""
     names = [name for name in signals.components if name in signals.arrivals and name not in signals.spark_sinks]
     return tuple(
         name
@@ -73,14 +73,14 @@ def unacked(signals: Signals) -> tuple[str, ...]:
 
 
 def _minutes_before(signals: Signals, component: str, still_s: float) -> list[float]:
-    """Tuples per second in the known minutes before the component stopped."""
+    """Return the tuples per second in the known minutes before the component stopped."""
     minutes = signals.minutes(component, "emitted")
     since = max(0, ceil((still_s - signals.history_age_s) / 60))
     return [value for value in minutes[: len(minutes) - since] if value is not None]
 
 
 def _before(signals: Signals, component: str, still_s: float) -> float | None:
-    """Tuples per second while the component emitted, in the window or before; None if unknown."""
+    """Return the tuples per second while the component emitted, in the window or before; None if unknown."""
     flowed_s = signals.window_s - still_s
     emitted = sum(task.emitted for task in signals.of(component)) * signals.window_s
     if flowed_s >= signals.times.still_s and emitted:

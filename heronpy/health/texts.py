@@ -11,12 +11,12 @@ from heronpy.views.findings import SCHEDULER_DOWN, Finding, Verdict
 
 
 def sentence(finding: Finding, topology: str) -> str:
-    """The finding with its figures, without a full stop."""
+    """Return the finding and its figures as a sentence without a full stop."""
     return _SENTENCES[finding.verdict](finding, topology)
 
 
 def advice(finding: Finding, cluster: str, topology: str, job: bool = False) -> str:
-    """The next step; "" if no action is needed. A `job` that controls the topology refuses `heron update`."""
+    """Return the next step; "" if no action is needed. A `job` that controls the topology refuses `heron update`."""
     give, where = _ADVICE.get(finding.verdict), f"{cluster} {topology}"
     text = give(finding, where) if give is not None else ""
     verb = "history" if finding.verdict is Verdict.BAD_UPDATE else "explain"
@@ -45,7 +45,7 @@ def _healthy(f: Finding, topology: str) -> str:
 
 
 def _of_units(n: Mapping[str, float]) -> str:
-    """The figures of a pipeline of work units, whose workers emit nothing when they write a table."""
+    """Return the figures of a pipeline of work units, whose workers emit nothing when they write a table."""
     waiting = (
         f"{format_bytes(int(n['backlog']))} of log files are waiting"
         if n["backlog"]
@@ -88,7 +88,7 @@ def _down(f: Finding, topology: str) -> str:
 
 
 def _quoted(f: Finding) -> str:
-    """The last message. It may contain users' values, and is omitted for readers who are not permitted to see them."""
+    """Return the last message, which may contain users' values; "" for readers who may not see values."""
     return f": {f.quote}" if f.quote else ""
 
 
@@ -146,7 +146,7 @@ def _keep_less(f: Finding, where: str) -> str:
 
 
 def _in_line(f: Finding) -> str:
-    """The code line in which the task spends most time, from one sample per second."""
+    """Return the code line in which the task spends most time, from one sample per second."""
     return f"; {_percent(f.figures['at_line'])} of the time in {f.quote}" if "at_line" in f.figures else ""
 
 
@@ -274,7 +274,7 @@ def _slow_task(f: Finding, topology: str) -> str:
 
 
 def _taken_over(f: Finding) -> str:
-    """The effect of a slow task if other tasks take over its tuples."""
+    """Return the effect of a slow task if other tasks take over its tuples."""
     n = f.figures
     if "take_over" not in n:
         return ""
@@ -340,15 +340,15 @@ def _losses(f: Finding, topology: str) -> str:
         tasks = counted(int(n["tasks"]), "task")
         if "now" in n:
             rate = _rate(n["dropped"])
-            return f"{f.component} is too small for its input: {rate} do not fit into the queues of its {tasks}"
-        lacks = f"{counted(round(n['dropped'] * n['window_s']), 'tuple')} did not fit into the queues of its {tasks}"
-        return f"{f.component} was too small for its input: {lacks} in the last {window}, so they were discarded"
+            return f"{f.component} has too few tasks for its input: {rate} find no space in the queues of its {tasks}"
+        lacks = f"{counted(round(n['dropped'] * n['window_s']), 'tuple')} found no space in the queues of its {tasks}"
+        return f"{f.component} had too few tasks for its input: {lacks} in the last {window}, so they were discarded"
     if "lost" in n:
         again = "; tuples with an id are replayed" if n.get("sent_again") else ""
         # The tuples held by a killed process are estimated, but the tuples in a stream manager have no bound.
         lost = "an unknown number of tuples" if n.get("unknown") else f"about {counted(int(n['lost']), 'tuple')}"
         return f"{lost} lost in transit in the last {window}{again}"
-    return f"{f.component} gave up {counted(int(n['dead_letters']), 'tuple')} as dead letters in the last {window}"
+    return f"{counted(int(n['dead_letters']), 'tuple')} of {f.component} became dead letters in the last {window}"
 
 
 def _stopped(f: Finding, topology: str) -> str:

@@ -27,7 +27,7 @@ class Times:
     hung_s: float = 10.0  # in one call
     young_s: float = 10.0  # a younger topology is not called healthy: its tasks have hardly reported
     still_s: float = 15.0  # a spout that is held has stopped after this time,
-    quiet_s: float = 90.0  # and one that is free to emit after this
+    quiet_s: float = 90.0  # and a spout that is free to emit after this time
     checkpoint_waits_s: float = 5.0  # a checkpoint in progress for this time waits for a task
     spark_late_s: float = 30.0  # a batch is late if it has waited for this time, and for longer than two batches take
     full_s: float = 3600.0  # memory that continues to grow at its rate reaches its limit within this time
@@ -37,7 +37,7 @@ class Times:
     seen_s: float = 30.0  # minimum time that a memory trail must cover
 
     def of_day(self, day_s: float) -> Times:
-        """The constants, scaled to a day of another length, but not below their minimum."""
+        """Return the constants, scaled to a day of another length, but not below their minimum."""
         part = day_s / DAY_S
         return replace(self, **{name: max(least, getattr(self, name) * part) for name, least in _LEAST.items()})
 

@@ -42,7 +42,7 @@ class Shift(Struct, frozen=True):
 
 
 def shift(signals: Signals, component: str) -> Shift | None:
-    """How an update has changed the work per busy second of a component's tasks (medians over minutes)."""
+    """Return how an update has changed the work per busy second of a component's tasks (medians over minutes)."""
     rates = _per_busy_s(signals, component)
     if signals.updated_s is None or not rates:
         return None
@@ -58,7 +58,7 @@ def shift(signals: Signals, component: str) -> Shift | None:
 
 
 def _updated_in(signals: Signals, minutes: int) -> int:
-    """Index of the minute of the last update; negative if the update was before the first minute."""
+    """Return the index of the minute of the last update; negative if the update was before the first minute."""
     passed_s = (signals.updated_s or 0.0) - signals.history_age_s
     return minutes - 1 - int(max(0.0, passed_s) // 60)
 
@@ -72,7 +72,7 @@ class Before(Struct, frozen=True):
 
 
 def before_update(signals: Signals) -> Before | None:
-    """The state before the last update; None if that plan is unknown or still current."""
+    """Return the state before the last update; None if that plan is unknown or still current."""
     plans = signals.minutes("", "plan_version")
     changed = _updated_in(signals, len(plans))
     known = [int(version) for version in plans[: max(0, changed)] if version]
@@ -101,7 +101,7 @@ class Latency(Struct, frozen=True):
 
 
 def latency(signals: Signals) -> Latency | None:
-    """The latency of the slowest sink, or of full acks if these are slower; None while the usual latency is unknown."""
+    """Return the latency of the slowest sink, or of full acks if slower; None while the usual latency is unknown."""
     found = []
     for series in ("end_to_end_p99_s", "complete_p99_s"):
         for component in signals.components:
@@ -115,8 +115,9 @@ def latency(signals: Signals) -> Latency | None:
 
 
 def usual_demand(signals: Signals) -> float | None:
-    """The median emit rate of the last minutes as a share of the rate in the window, at most 1; both as if the spouts
-    had not been held back. None while too little is known.
+    """Return the median emit rate of the last minutes as a share of the rate in the window, at most 1.
+
+    Both rates assume that spouts are never held back. None while too little is known.
     """
     spouts = {task.component for task in signals.tasks if task.is_spout}
     emitted = [signals.minutes(spout, "emitted")[-TREND_MIN:] for spout in spouts]
@@ -142,7 +143,7 @@ def _per_busy_s(signals: Signals, component: str) -> list[float | None]:
 
 
 def memory_p95(signals: Signals, component: str) -> float | None:
-    """95th percentile, over the last minutes, of the resident memory of a component's largest task, in bytes."""
+    """Return the 95th percentile, over the last minutes, of the resident bytes of a component's largest task."""
     known = sorted(value for value in signals.minutes(component, "largest_bytes")[-MEMORY_MIN:] if value is not None)
     return known[ceil(0.95 * len(known)) - 1] if len(known) >= SIDE_MIN else None
 
@@ -159,7 +160,7 @@ class Growth(Struct, frozen=True):
 
 
 def memory_growth(signals: Signals, component: str) -> Growth | None:
-    """The growth of the memory of the largest task; None unless this memory grew in each of the last minutes.
+    """Return the growth of the memory of the largest task; None unless this memory grew in each of the last minutes.
 
     The slower half of these minutes counts, because the growth of a cache or of state slows down and ends, but the
     growth of a leak does not.
@@ -178,7 +179,7 @@ def memory_growth(signals: Signals, component: str) -> Growth | None:
 
 
 def steady_growth(trail: Sequence[tuple[float, float]]) -> Growth | None:
-    """The memory growth of one process; None unless it has been steady for half a minute, up to the last point.
+    """Return the memory growth of one process; None unless it has been steady for half a minute, up to the last point.
 
     Growth is steady if each third of the time has its share of the growth, the last third no less than the first, and
     no memory is freed. The growth of a cache or a warm-up slows down, and a garbage collector frees memory.
@@ -208,7 +209,7 @@ def _is_steady(points: Sequence[tuple[float, float]], per_s: float) -> bool:
 
 
 def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float:
-    """Seconds, up to the last full minute, for which tasks have been this busy or spouts held back this much."""
+    """Return the seconds, up to the last full minute, for which tasks were this busy or spouts held back this much."""
     shares, holds = signals.minutes(component, "busy")[::-1], signals.minutes("", "held")[::-1]
     found = 0
     for number in range(max(len(shares), len(holds))):
@@ -221,7 +222,7 @@ def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float
 
 
 def empties_s(signals: Signals, component: str) -> float | None:
-    """Seconds until the queues of a component are empty at their current rate; None if they do not shrink."""
+    """Return the seconds until a component's queues are empty at their current rate; None if they do not shrink."""
     known = _known(signals.minutes(component, "queue_bytes"))
     # Begin at the last rise, because a burst some minutes ago made the queues longer.
     rose = max((at for at, (earlier, later) in enumerate(pairwise(known), 1) if later > earlier), default=0)
@@ -233,7 +234,7 @@ def empties_s(signals: Signals, component: str) -> float | None:
 
 
 def spark_comes_s(signals: Signals) -> float | None:
-    """Seconds between two new Spark batches; None unless more batches are waiting than some minutes ago."""
+    """Return the seconds between two new Spark batches; None unless more batches are waiting than some minutes ago."""
     waiting = _known(signals.minutes("", "spark_waiting"))
     done = _known(signals.minutes("", "spark_done"))
     if len(waiting) < SIDE_MIN or len(done) < SIDE_MIN:
@@ -243,7 +244,7 @@ def spark_comes_s(signals: Signals) -> float | None:
 
 
 def _known(minutes: Minutes) -> list[float]:
-    """The known minutes after the last gap."""
+    """Return the known minutes after the last gap."""
     found: list[float] = []
     for value in reversed(minutes[-TREND_MIN:]):
         if value is None:

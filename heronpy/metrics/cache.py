@@ -1,7 +1,7 @@
 """The last hours of every metric, in bounded memory. Pure.
 
 Each series is a step function: a value is stored when it changes, at most once per time bucket. A series that grows
-too long drops every second step of its older half, so older data has a coarser resolution; steps older than `keep_s`
+too long drops every second step of its older half, so older data has a coarser resolution. Steps older than `keep_s`
 are dropped. Counters and histograms continue across restarts of their process: the counts of earlier incarnations are
 kept as a base. The counts of tasks that an update has removed are kept as sums by component. A new topology master
 continues with its predecessor's counts. Invariants: times and totals of a series never decrease; at most
@@ -22,14 +22,14 @@ from heronpy.proto import control_pb2
 STEPS_MAX = 240
 #: Seconds after a restart of the topology master within which processes send their first report.
 RESUME_S = 30.0
-#: Seconds of silence after which a removed process is final; before, it may still drain or send its last counts.
+#: Seconds of silence after which a removed process counts as ended; until then it may drain or send its last counts.
 LEAVE_S = 10.0
 
 #: Counters of which at least one grows if a task has worked.
 _WORK = frozenset({"__emit-count", "__execute-count"})
 _UNITS = frozenset({"units-attempts", "units-published"})
 
-#: Kinds of processes besides tasks that mark their last report. Without the mark, their last counts are unknown.
+#: Kinds of processes, other than tasks, that mark their last report. Without the mark, their last counts are unknown.
 _GATEWAY = "spark-gateway"
 
 _GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
@@ -224,7 +224,7 @@ class MetricsCache:
                     steps.expire(now - self._keep_s)
 
     def forget(self, process: str, now: float) -> None:
-        """Record that a process has left the topology; its totals will be added to those of its component."""
+        """Record that a process has left the topology; its totals will be added to the totals of its component."""
         gone = self._processes.get(process)
         if gone is not None and gone.left is None:
             gone.left = now
@@ -271,7 +271,7 @@ class MetricsCache:
     def ledger(self, topology_id: str) -> control_pb2.MetricsLedger:
         """Return all counts, for a successor."""
         counted = []
-        # Put counts that only this cache knows first, then tasks.
+        # Put counts that exist only in this cache first, then tasks.
         ordered = sorted(self._processes.values(), key=lambda one: (one.report.pid > 0, not one.report.component))
         for process in ordered:
             one = ledger.CountedProcess(process.report)
@@ -304,8 +304,8 @@ class MetricsCache:
 
         With `interval_s`, counters and histograms cover the last `interval_s` seconds, or up to one bucket more;
         the reply states the actual interval. Without `interval_s`, they cover the time since the start. Gauges
-        always have their latest value. `instances` are names of processes; an empty list of names or
-        instances means all.
+        always have their latest value. `instances` are names of processes. An empty list of names or
+        instances selects all of them.
         """
         self._retire_due(now)
         interval = min(max(request.interval_s, 0.0), self._keep_s)

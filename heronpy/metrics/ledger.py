@@ -16,7 +16,7 @@ from heronpy.proto import control_pb2
 
 #: Maximum bytes of all values, because a node of the state manager is written as a whole.
 LEDGER_BYTES_MAX = 512 << 10
-#: Maximum decompressed bytes of one process's values; more indicates damage.
+#: Maximum decompressed bytes of one process's values; a larger size indicates damage.
 _INFLATED_MAX = 4 << 20
 
 #: Fields of a process, with the names used in reports.

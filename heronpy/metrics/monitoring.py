@@ -1,7 +1,7 @@
 """Alert rules for Prometheus and a dashboard for Grafana, based on heronpy's metrics pages. Pure.
 
 The dashboard shows a topology's work and limits, from either kind of page. Each alert works with the executors' pages
-or with the tracker's; a rule whose series are not scraped never fires. Alerts describe symptoms that
+or with the tracker's; an alert whose series are not scraped never fires. Alerts describe symptoms that
 need attention; `heron doctor` names the cause.
 
 Expressions use registered names. The executors' pages have a series per task, the tracker's page has sums by component.
@@ -69,7 +69,7 @@ class Alert:
     fix: str
 
     def as_rule(self) -> dict[str, Any]:
-        """The rule in the format of a rules file."""
+        """Return the rule in the format of a rules file."""
         return {
             "alert": self.name,
             "expr": self.expr,
@@ -88,7 +88,7 @@ _DOCTOR = f"heron doctor {_WHERE}"
 
 
 def _grown(labels: str, name: str) -> str:
-    """Return the condition that a counter has increased in the last 10 min."""
+    """Return the condition that a counter has increased in the last 10 minutes."""
     return by(labels, "sum", f"increase({name}[10m])") + " > 0"
 
 
@@ -137,7 +137,7 @@ ALERTS = (
             _grown(COMPONENT, of_task("__dead-letters")),
             _grown(COMPONENT, of_sum("heron_component_dead_letters_total")),
         ),
-        "0m", "warning", f"{_T} {_C} is giving up tuples.", f"heron dead-letters {_WHERE}",
+        "0m", "warning", f"{_T} {_C} turns tuples into dead letters.", f"heron dead-letters {_WHERE}",
     ),
     Alert(
         "HeronBackpressure",
@@ -186,7 +186,7 @@ ALERTS = (
     Alert(
         "HeronUnitsFailed",
         by(PIPELINE, "max", of_task("units-failed")) + " > 0",
-        "1m", "critical", f"{{{{ $value }}}} units of pipeline {_P} of {_T} were given up and wait for a retry.",
+        "1m", "critical", f"{{{{ $value }}}} units of pipeline {_P} of {_T} have failed and wait for a retry.",
         f"heron units show {_P}",
     ),
     Alert(
@@ -280,7 +280,7 @@ PANELS = (
         ),),
     ),
     Panel(
-        "Failed, given up, lost", "ops",
+        "Failed, dead letters, lost", "ops",
         (
             (
                 either(

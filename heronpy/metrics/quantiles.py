@@ -49,7 +49,7 @@ def quantile_in(
     for bound, count in zip(bounds, each, strict=True):
         if count and passed + count >= rank and isfinite(bound):
             mean, at = _mean_in(bounds, each, lower, bound, total), 2 * (rank - passed) / count
-            # Assume that values above the mean lie anywhere up to the bound: a high quantile must not be understated.
+            # Assume that values above the mean may reach the bound: a high quantile must not be understated.
             value = lower + (mean - lower) * at if at <= 1 else mean + (bound - mean) * (at - 1)
             return Quantile(value, False)
         passed += count
@@ -77,7 +77,7 @@ def _mean_in(bounds: Sequence[float], each: Sequence[float], lower: float, upper
 
 
 def quantile(samples: Iterable[control_pb2.Sample], part: float) -> Quantile | None:
-    """Return the quantile over several samples, in the unit of the metric; None if there are none."""
+    """Return the quantile over several samples, in the unit of the metric; None if there are no values."""
     return quantiles(samples, (part,))[0]
 
 

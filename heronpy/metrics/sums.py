@@ -1,6 +1,6 @@
-"""The names on the tracker's page for Prometheus, which has sums by component from the topology masters. Pure.
+"""The metric names on the tracker's page for Prometheus, which has sums by component from topology masters. Pure.
 
-The names differ from those on the executors' pages, so both kinds of pages can be scraped without counting values
+The names differ from the names on the executors' pages, so both kinds of pages can be scraped without counting values
 twice. `of` is the field of `heronpy.views` that has the value.
 """
 
@@ -54,7 +54,7 @@ TOPOLOGY = (
 TOTALS = (
     Sum("heron_topology_acked", _C, "Tuple trees that were acked.", "acked"),
     Sum("heron_topology_failed", _C, "Tuple trees that failed or timed out.", "failed"),
-    Sum("heron_topology_dead_letters", _C, "Tuples given up as dead letters.", "dead_letters"),
+    Sum("heron_topology_dead_letters", _C, "Tuples that became dead letters.", "dead_letters"),
     Sum("heron_topology_lost", _C, "Tuples lost.", "lost"),
     Sum("heron_topology_restores", _C, "Restores of a part of the topology from a checkpoint.", "restores"),
 )
@@ -107,7 +107,7 @@ COMPONENT = (
     Sum("heron_component_memory_max_bytes", _G, "Resident memory of the largest task.", "memory_bytes_max"),
     Sum("heron_component_memory_limit_bytes", _G, "Memory limit of one task.", "memory_limit_bytes"),
     Sum("heron_component_restarts", _C, "Restarts of tasks, as recorded by the topology master.", "restarts"),
-    Sum("heron_component_dead_letters", _C, "Tuples given up as dead letters.", "dead_letters"),
+    Sum("heron_component_dead_letters", _C, "Tuples that became dead letters.", "dead_letters"),
     Sum("heron_component_lost", _C, "Tuples lost.", "lost"),
 )
 

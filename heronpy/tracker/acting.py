@@ -52,14 +52,14 @@ class Order:
         return self.record.topology
 
     def timeout_s(self, default: float = TIMEOUT_S) -> float:
-        """The request's time limit. Raises Problem if it is invalid."""
+        """Return the request's time limit. Raises Problem if it is invalid."""
         wanted = self.body.timeout_s if self.body.timeout_s is not None else default
         if not 0.1 <= wanted <= TIMEOUT_MAX_S:
             raise Problem(400, "bad-request", f"timeout_s is {wanted:g}; it must be from 0.1 to {TIMEOUT_MAX_S:g}")
         return wanted
 
 
-#: Actions that the manager would undo for the topology of a job, and the verb of `heron job` to use instead.
+#: Actions that a job's manager would undo, and the verb of `heron job` to use instead.
 INSTEAD = {
     "activate": "set {} run=running",
     "deactivate": "set {} run=paused",

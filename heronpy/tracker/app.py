@@ -127,7 +127,7 @@ class App:
         return decided
 
     def _find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-        """Return the route of a request, and the values of the names in its path."""
+        """Return the route of a request, and the values of the variable parts of its path."""
         wanted = "GET" if method == "HEAD" else method
         for pattern, route in self._compiled:
             match = pattern.match(path) if route.method == wanted else None

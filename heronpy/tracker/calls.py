@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Maximum number of words of a list in a query.
 WORDS_MAX = 200
-#: The latest accepted time, in seconds since 1970; later ones do not fit a calendar.
+#: The latest accepted time, in seconds since 1970; `datetime` cannot represent later times.
 TIME_MAX = 1e11
 
 

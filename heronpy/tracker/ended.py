@@ -1,6 +1,6 @@
-"""Topologies that have ended, from the kept files in their working folders on this machine (see `scheduler.teardown`).
+"""Topologies that have ended, read from the files that `scheduler.teardown` has kept in their working folders.
 
-A kept file contains the topology master's last answers, so an ended topology has the same routes as a running one. A
+Such a file contains the topology master's last answers, so an ended topology has the same routes as a running one. A
 request for data that was not kept raises EndedError.
 """
 
@@ -32,7 +32,7 @@ from heronpy.views.plan import Plan, plan_of
 from heronpy.views.quotes import without_values
 from heronpy.views.saved import GATEWAY
 
-#: Maximum number of listed topologies, the newest ones, and of files that are kept in memory for pages.
+#: Maximum number of listed topologies, newest first, and of files that are kept in memory for pages.
 LISTED_MAX, OPEN_MAX = 200, 8
 #: The state of a task or process whose last known state is not one of `_OVER`.
 ENDED_STATE, _OVER = "ENDED", frozenset(("FINISHED", "FAILED", "STOPPED"))
@@ -45,11 +45,11 @@ class EndedError(NoMasterError):
     """The topology has ended, so it cannot answer."""
 
 
-# ---- answers from the kept file ---------------------------------------------------------------
+# ---- answers from files ---------------------------------------------------------------
 
 
 class _Kept(Master):
-    """Answers requests from the kept file; requests for logs and dead letters from the working folder."""
+    """Answers from the topology master's last answers; for logs and dead letters, from the working folder."""
 
     def __init__(self, session: Session, kept: control_pb2.EndedTopology, why: str) -> None:
         super().__init__(session, kept.record)
@@ -64,7 +64,7 @@ class _Kept(Master):
         }
 
     async def ask(self, body: Message, timeout_s: float = 0.0) -> Any:
-        """Return the kept answer. Raises EndedError if there is none."""
+        """Return the topology master's last answer. Raises EndedError if it was not kept."""
         answer = self._answers.get(type(body))
         found = answer(body) if answer is not None else None
         if found is None:
@@ -121,13 +121,13 @@ def _rows(report: control_pb2.MetricsReport) -> float:
 
 
 class EndedTopology(Watched):
-    """A topology that has ended. It has the interface of a running one, and answers from its kept file."""
+    """A topology that has ended. It has the interface of a running topology, and answers from files."""
 
     def __init__(self, session: Session, kept: control_pb2.EndedTopology) -> None:
         super().__init__(session, kept.record)
         self._summary = summary_of(kept)
         self.ended_at = kept.ended_at
-        self.gone = without_values(self._summary).cause  # an error is shown to all who may ask
+        self.gone = without_values(self._summary).cause  # errors are shown to every client that may read the topology
         self.master = _Kept(session, kept, self.gone)
         self.reply = last_load(kept)
         if kept.HasField("topology") and kept.HasField("packing"):
@@ -206,7 +206,7 @@ class Ended:
     def find(
         self, session: Session, role: str, environ: str, name: str, running: Collection[str]
     ) -> EndedTopology | None:
-        """The topology with this id, or the last ended one with this name; None if there is no kept file. Blocking."""
+        """Return the ended topology with this id, or the last one with this name; None if no file exists. Blocking."""
         candidates = [
             (path.name == name, mark[1], path, mark)
             for path, mark in _marked(session.target.cluster)

@@ -39,7 +39,7 @@ class EvidenceCache:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def busy(self, topology_id: str, process: str) -> Entry | None:
-        """The capture in progress for this process; None if no capture is in progress."""
+        """Return the capture in progress for this process; None if no capture is in progress."""
         mine = (one for one in self._entries.values() if (one.topology_id, one.process) == (topology_id, process))
         return next((one for one in mine if one.under_way), None)
 
@@ -73,7 +73,7 @@ class EvidenceCache:
             entry.under_way = False
 
     def find(self, topology_id: str, what: str, kind: str) -> Entry | None:
-        """The last requested entry for the process with this name (see `is_called`); None without such an entry."""
+        """Return the last requested entry for the process with this name (see `is_called`), or None."""
         for one in self._entries.values():
             if (one.topology_id, one.kind) == (topology_id, kind) and is_called(one.process, what):
                 return one

@@ -1,4 +1,4 @@
-"""The page of `GET /metrics`."""
+"""Builds the page of `GET /metrics`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.views.load import Load
 from heronpy.views.overview import Topology
 
 MEDIA = CONTENT_TYPE
-#: Series on the page: those of a hundred topologies of twenty components.
+#: Maximum number of series on the page: enough for a hundred topologies of twenty components.
 SERIES_MAX = 60_000
 
 
@@ -26,7 +26,7 @@ class Shown:
 
 
 def page(shown: Iterable[Shown], unreadable: Iterable[str], refused: int = 0) -> bytes:
-    """The page about these topologies and unreadable clusters; `refused` is the number of refused requests."""
+    """Return the page with these topologies and unreadable clusters; `refused` is the number of refused requests."""
     sums = _Sums()
     for cluster in unreadable:
         sums.add(UNREADABLE, {"cluster": cluster}, 1)

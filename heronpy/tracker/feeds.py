@@ -1,6 +1,6 @@
-"""Live streams: one poll for all viewers of a topology, and none without viewers.
+"""Live streams: one poll for all viewers of a topology, and no poll without viewers.
 
-Limits: `STREAMS_MAX` streams per client (see `guard`); a viewer has one message in flight, and
+Limits: A client has at most `STREAMS_MAX` streams (see `guard`). A viewer has one message in flight, and
 then gets the newest state.
 """
 
@@ -34,10 +34,10 @@ PING_S = 15.0
 POLL_S, LIST_POLL_S = 2.0, 5.0
 #: A poll comes earlier by up to twice this share of its interval, at random.
 JITTER = 0.1
-#: Interval of checks for a marked change, which a page shows without waiting for the next poll.
+#: Interval of checks for a significant change, which a page shows without waiting for the next poll.
 GLANCE_S = 1.0
-#: Maximum age of the figures of such a check, which may be figures that another viewer, such as the list, has just
-#: requested.
+#: Maximum age of the figures for such a check. The figures may come from a request for another viewer, such as the
+#: list.
 GLANCE_FRESH_S = 0.05
 #: Pause between the requests for the figures of the list.
 APART_S = 0.01
@@ -49,7 +49,7 @@ RECENT_S = 10.0
 EVENTS_MAX = 100
 
 Make = Callable[[], Awaitable[Snapshot]]
-#: Whether the new state differs markedly from the shown state.
+#: Whether the new state differs significantly from the shown state.
 Glance = Callable[[Snapshot], Awaitable[bool]]
 
 
@@ -150,8 +150,9 @@ class Feed:
                 return
 
     async def _pause(self) -> None:
-        """Wait until the next poll is due, or until a significant change. The interval varies, because feeds often
-        begin together, for example when the tracker was restarted, and simultaneous polls would delay other requests.
+        """Wait until the next poll is due, or until a significant change.
+
+        The interval varies: feeds often begin together, and simultaneous polls would delay other requests.
         """
         due = time.monotonic() + self._every_s * random.uniform(1 - 2 * JITTER, 1)
         while (left_s := due - time.monotonic()) > 0:
@@ -173,7 +174,7 @@ class Feed:
 
     async def _renew(self) -> None:
         new = live.settled(self.state, await self._make())
-        await asyncio.sleep(0)  # both take milliseconds for hundreds of tasks, so waiting work has its turn first
+        await asyncio.sleep(0)  # both take milliseconds for hundreds of tasks, so let waiting work run first
         self._renewed_at = time.monotonic()
         events = await self._new_events()
         change = live.delta(self.state, new) if self.state is not None else None
@@ -218,11 +219,11 @@ class Feeds:
         return sum(feed.viewers for feed in self._feeds.values())
 
     def streams_of(self, who: str) -> int:
-        """The number of streams that belong to this client, over all feeds."""
+        """Return the number of streams that belong to this client, over all feeds."""
         return sum(feed.askers[who] for feed in self._feeds.values())
 
     def of_topology(self, cluster: ClusterSource, watched: Watched, level: str) -> Feed:
-        """The feed of one topology; `level` is `component` or `tasks`."""
+        """Return the feed of one topology; `level` is `component` or `tasks`."""
 
         known: Tasks | None = None
 
@@ -242,7 +243,7 @@ class Feeds:
             if not watched.answers:
                 await watched.refresh(GLANCE_FRESH_S)
             await asyncio.gather(cluster.refresh(), ask_tasks())
-            # This request is the last, so that the figures of most viewers wait for no other request.
+            # This request comes last, so that the figures for most viewers do not wait for it.
             await watched.refresh(GLANCE_FRESH_S)
             return Snapshot(
                 level=level,
@@ -259,7 +260,7 @@ class Feeds:
         return self._kept((kind, level, watched.record.topology_id), lambda: Feed(make, POLL_S, watched, glance))
 
     def of_list(self, clusters: list[ClusterSource]) -> Feed:
-        """The feed of the list of all topologies."""
+        """Return the feed of the list of all topologies."""
 
         shown = False
 

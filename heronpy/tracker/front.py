@@ -1,4 +1,4 @@
-"""Serves the health check and the page files while the tracker is still starting.
+"""Serves the health check and the page files while the tracker is starting.
 
 All other requests wait for the app, because importing its modules takes most of the start. Meanwhile, a browser loads
 the pages.
@@ -74,12 +74,12 @@ async def send_with_headers(response: Response, scope: AsgiScope, receive: Recei
 
 
 def open_scope(path: str) -> Scope:
-    """The scope that the guard checks for requests to `open_answer`."""
+    """Return the scope that the guard checks for requests to `open_answer`."""
     return Scope.OPEN if path == HEALTH else Scope.PAGES
 
 
 def open_answer(path: str, request: Request, pages: Mapping[str, Page]) -> Response | None:
-    """The answer to a request that needs no scope; None for other requests."""
+    """Return the answer to a request that needs no scope; None for other requests."""
     if request.method not in SAFE:
         return None
     if path == HEALTH:
@@ -99,7 +99,7 @@ def _page(name: str, request: Request, pages: Mapping[str, Page]) -> Response:
 
 
 def path_of(request: Request) -> str:
-    """The path as it was sent: `request.url` uses the Host header, which any client can set."""
+    """Return the path as it was sent: `request.url` uses the Host header, which any client can set."""
     path: str = request.scope["path"]
     return path
 
@@ -123,7 +123,7 @@ def _line(text: str) -> str:
 
 
 def problem_response(problem: Problem) -> Response:
-    """A problem as `application/problem+json`.
+    """Return a problem as `application/problem+json`.
 
     A problem's sentences may quote text from elsewhere, such as the error of user code in a savepoint.
     Therefore each sentence becomes one line of bounded length without control characters.

@@ -1,4 +1,4 @@
-"""Access control: decides about every request before the request is processed. Pure.
+"""Access control: accepts or refuses every request before it is processed. Pure.
 
 Default deny: a route has a scope or is open, and nothing else is served. The uid of the client's socket on loopback, or
 a token, identifies the client. There are no cookies that another web site could use. Requests with a foreign host name
@@ -32,7 +32,7 @@ class Scope(Enum):
 
 
 class Problem(Exception):
-    """Ends a request with a sentence and the fix."""
+    """An error that ends a request with a sentence and the fix."""
 
     def __init__(self, status: int, type: str, title: str, detail: str = "", nearest: str | None = None) -> None:
         super().__init__(title)
@@ -82,20 +82,20 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a request from which the guard decides; header names are in lower case."""
+    """The facts of a request on which the guard bases its decision; header names are in lower case."""
 
     method: str
     headers: Mapping[str, str]
     #: Headers that were sent more than once.
     repeated: frozenset[str] = frozenset()
-    #: uid of the client's socket, if both ends are on loopback and the kernel names it; else None.
+    #: uid of the client's socket, if both ends are on loopback and the kernel reports the uid; else None.
     uid: int | None = None
     tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The facts about the tracker from which the guard decides."""
+    """The facts about the tracker on which the guard bases its decisions."""
 
     #: uid of the tracker.
     uid: int
@@ -212,6 +212,6 @@ def has_room(peer: str, owner: str, connected: Sequence[str]) -> bool:
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:
-    """The token in an Authorization header; None without a token."""
+    """Return the token in an Authorization header; None without a token."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None

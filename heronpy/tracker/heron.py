@@ -41,7 +41,7 @@ INSTANCES = Param("instance", "only this instance; may be repeated", list)
 
 
 async def _chosen(call: Call) -> list[Watched]:
-    """The topologies that match the filters."""
+    """Return the topologies that match the filters."""
     tracker, wanted = call.tracker, call.query
     clusters = list(tracker.clusters.values())
     clusters = [one for one in clusters if not wanted["cluster"] or one.name in wanted["cluster"]]
@@ -56,7 +56,7 @@ async def _chosen(call: Call) -> list[Watched]:
 
 
 async def named(call: Call) -> Watched:
-    """The topology that the query names."""
+    """Return the topology that the query names."""
     wanted = call.query
     source = await call.tracker.cluster(wanted["cluster"])
     known = {one.name: one for one in source.topologies.values()}
@@ -69,7 +69,7 @@ async def named(call: Call) -> Watched:
 
 
 def _read(session: Session, watched: Watched) -> Parts:
-    """The state manager's records of a topology; blocking."""
+    """Return the state manager's records of a topology. Blocking."""
     name, definition, packing = watched.name, None, None
     with suppress(HeronError):  # the topology is being submitted, or is damaged: then the part is shown as missing
         definition, packing = session.topology(name), session.packing_plan(name)
@@ -184,9 +184,9 @@ async def metrics(call: Call) -> Json:
 
 #: Series of the topology, which components do not have.
 _OF_TOPOLOGY = ("held", "plan_version", "spark_waiting", "spark_lag_s", "spark_done", "spark_batch_s")
-#: By Heron's counter: the topology master's series, a rate from which the count of a minute is computed.
+#: Map from Heron's counter to the topology master's series, a rate from which a minute's count is computed.
 _COUNTS = {"__emit-count": "emitted", "__execute-count": "executed", "__ack-count": "acked", "__fail-count": "failed"}
-#: Maximum number of minutes that a topology master returns at once.
+#: Maximum number of minutes that a topology master returns in one answer.
 MINUTES_MAX = 1000
 _TIMELINE = (
     *NAMED, COMPONENT, INSTANCES,
@@ -237,7 +237,7 @@ async def metrics_timeline(call: Call) -> Json:
 
 
 def _series_name(metric: str) -> str:
-    """The name of a metric's series; raises Problem for an unknown metric."""
+    """Return the name of a metric's series; raises Problem for an unknown metric."""
     name = _COUNTS.get(metric, series_name(metric))
     if name in SERIES and name not in _OF_TOPOLOGY:
         return name

@@ -170,7 +170,7 @@ async def _change(call: Call, what: str, do: Callable[[Call, Store], dict[str, A
 
 
 def _version(call: Call, of: str) -> int:
-    """The version in the header If-Match."""
+    """Return the version in the header If-Match."""
     seen = call.headers.get("if-match", "").strip().strip('"')
     if not (seen.isascii() and seen.isdecimal()):
         fix = f"set it to the version of the {of} that GET .../jobs/{{cluster}}/{{job}} returns"

@@ -1,7 +1,7 @@
 """Builds the messages of a live stream: a snapshot, then changes. Pure.
 
-A change always leads from the last state that was sent to a viewer to the newest one, so a slow viewer skips states and
-never has more than one waiting message.
+A change always leads from the last state that was sent to a viewer to the newest state. A slow viewer therefore skips
+states, and never has more than one waiting message.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from heronpy.views.load import ComponentLoad, Load
 
 #: Significant digits of a live figure, as many as a page shows; all digits would take three times the bytes.
 DIGITS = 3
-#: Shown with two digits after the point.
+#: Figures that are shown with two digits after the point.
 _SHARES = frozenset(("busy", "blocked", "idle", "busy_max", "blocked_max", "held"))
-#: Whole numbers that are shown rounded; all others are exact counts.
+#: Whole numbers that are shown rounded; all other whole numbers are exact counts.
 _ROUGH = frozenset(("queue_tuples", "pending"))
-#: Seconds since 1970, from 2001 on.
+#: Smallest value that counts as a time in seconds since 1970; it is in 2001.
 _TIME_OF_DAY = 1e9
 #: Largest change that `settled` ignores: of a share, and relative for any other figure.
 SHARE_STEP, STEP = 0.015, 0.01
-#: Identity of a row, and limits; both change only with the topology.
+#: Fields that identify a row, and limits; they change only when the topology changes.
 _EXACT = frozenset(("name", "id", "task_id", "container", "queue_bound_bytes", "memory_limit_bytes"))
 #: The fields that `stands_out` compares, and the smallest relative change that counts.
 _RATES, JUMP = ("emitted_per_s", "executed_per_s", "failed_per_s"), 0.5
@@ -44,9 +44,10 @@ _IN_TABLES = frozenset(path for _, path, _ in _TABLES)
 
 
 def rounded(name: str, value: Any) -> Any:
-    """The value of a field, rounded to the shown digits; a float without a fraction becomes an int, which is shorter.
+    """Return the value of a field, rounded to the shown digits.
 
-    Counts, texts and lists are not changed. Times of day keep their milliseconds.
+    A float without a fraction becomes an int, which is shorter in JSON. Counts, texts and lists are not changed. Times
+    of day keep their milliseconds.
     """
     if isinstance(value, float):
         if not value:
@@ -72,7 +73,7 @@ def rounded(name: str, value: Any) -> Any:
 def settled(old: Snapshot | None, new: Snapshot) -> Snapshot:
     """Return `new`, but with the table figures of `old` wherever the two differ by less than STEP.
 
-    So little is sent for a steady topology, and a shown figure is never wrong by more than STEP. Changes to and from 0,
+    Little is sent for a steady topology, and a shown figure is never wrong by more than STEP. Changes to and from 0,
     and the summary of the topology, are always sent.
     """
     if old is None or old.load is None or new.load is None:
@@ -138,9 +139,7 @@ def _is_figure(name: str, value: Any) -> bool:
 
 
 def delta(old: Snapshot, new: Snapshot) -> Delta | None:
-    """The change from `old` to `new`; None if a snapshot is needed, because rows appeared or disappeared or the plan
-    changed.
-    """
+    """Return the change from `old` to `new`; None if rows or the plan changed, so that a snapshot is needed."""
     if old.level != new.level or (old.plan is None) != (new.plan is None) or not _same_plan(old, new):
         return None
     found = Delta(fields={}, tables={})
@@ -175,7 +174,7 @@ def _at(snapshot: Snapshot, path: tuple[str, ...]) -> Sequence[Struct] | None:
 
 
 def _columns(before: Sequence[Struct], after: Sequence[Struct], key: tuple[str, ...]) -> dict[str, Cells] | None:
-    """Return the changed cells by column; None if the two have different rows or another order."""
+    """Return the changed cells by column; None if the rows or their order differ."""
     if len(before) != len(after):
         return None
     identity = attrgetter(*key)
@@ -219,7 +218,7 @@ def _changed(path: str, old: Any, new: Any) -> dict[str, Any]:
 
 
 def message(event: str, body: Struct, number: str) -> bytes:
-    """A server-sent event; JSON has no line breaks, so it is one `data:` line."""
+    """Return a server-sent event; JSON has no line breaks, so it is one `data:` line."""
     return b"event: %s\nid: %s\ndata: %s\n\n" % (event.encode(), number.encode(), msgspec.json.encode(body))
 
 

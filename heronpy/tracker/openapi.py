@@ -57,7 +57,7 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
         ],
         "responses": {
             "200": {"description": route.summary, "content": {route.media: {"schema": schema}}},
-            "default": {"description": "one sentence, and the fix", "content": problem},
+            "default": {"description": "one sentence, with the fix", "content": problem},
         },
     }
     if route.takes is not None:

@@ -40,7 +40,7 @@ _CODE = re.compile(r"[^'\"`/{} ]+| +|.", re.DOTALL)
 _LINE_ENDS = re.compile(r";(?=\n+(?!in\b|instanceof\b)[A-Za-z_$])")
 #: These modules never assign to such a name again, which their type tests check; `let` is shorter.
 _CONST = re.compile(r"(?<![\w$.#])const(?![\w$:])")
-#: Space in a style sheet that no rule depends on; that before a colon may begin a selector.
+#: Needless space in a style sheet; a space before a colon may belong to a selector, so it is kept.
 _STYLE_SPACE = re.compile(r"\s*([{};,])\s*|(?<=:)\s+")
 _MEDIA = {
     ".html": "text/html; charset=utf-8",
@@ -90,7 +90,7 @@ def _load(folder: Traversable, prefix: str, found: dict[str, Page]) -> None:
 
 
 def compact(text: str) -> str:
-    """A module without comments and without needless spaces and markup; its lines keep their numbers.
+    """Return a module without comments and without needless spaces and markup; its lines keep their numbers.
 
     Raises ValueError if a template has no end, or if it has several lines but is not `html`, so that its indents may be
     significant.

@@ -1,6 +1,6 @@
-"""Asks the kernel for the user at the other end of a TCP connection on this machine (sock_diag(7), INET_DIAG).
+"""Queries the kernel for the user at the other end of a TCP connection on this machine (sock_diag(7), INET_DIAG).
 
-The query names the one socket whose local end is the client's address and whose remote end is ours. Its answer
+The query names the one socket whose local end is the client's address and whose remote end is the tracker's. The answer
 is used only if that socket is established and belongs to a process: a closing socket has no owner, and the kernel then
 reports uid 0.
 """
@@ -41,7 +41,7 @@ def is_loopback(host: str) -> bool:
 
 
 def uid_of(client: Address, server: Address) -> int | None:
-    """The uid of the process that connected from `client` to `server`, both on loopback; None if it is uncertain."""
+    """Return the uid of the process that connected from `client` to `server`, both on loopback; None if uncertain."""
     if not (is_loopback(client[0]) and is_loopback(server[0])):
         return None
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
@@ -59,7 +59,7 @@ def uid_of(client: Address, server: Address) -> int | None:
 
 
 def _socket_id(family: int, client: Address, server: Address) -> bytes:
-    """The kernel's id of the client's socket, with ports and addresses from the client's point of view."""
+    """Return the kernel's id of the client's socket, with ports and addresses from the client's point of view."""
     ports = _PORTS.pack(client[1], server[1])
     addresses = b"".join(
         socket.inet_pton(family, host.partition("%")[0]).ljust(16, b"\0") for host in (client[0], server[0])
@@ -68,7 +68,7 @@ def _socket_id(family: int, client: Address, server: Address) -> bytes:
 
 
 def owner(answer: bytes, family: int, wanted: bytes) -> int | None:
-    """The uid in the kernel's answer; None unless the answer is about the established socket with this id."""
+    """Return the uid in the kernel's answer; None unless the answer is about the established socket with this id."""
     begin = _HEADER.size + _MESSAGE.size
     if len(answer) < begin + _ID_BYTES + _FIGURES.size:
         return None

@@ -46,7 +46,7 @@ class Running(msgspec.Struct, kw_only=True):
     @property
     def process(self) -> psutil.Process | None:
         """The tracker's process; None if it has ended."""
-        import psutil  # imported here, because each submit looks for a tracker and few find one
+        import psutil  # imported here, because each submit looks for a tracker, but seldom finds one
 
         try:
             process = psutil.Process(self.pid)
@@ -69,7 +69,7 @@ def write(folder: Path, address: str, release: str, by_ui: bool) -> Running:
 
 
 def last_port(folder: Path) -> int | None:
-    """The port of the last tracker of this folder; None if unknown."""
+    """Return the port of the last tracker of this folder; None if unknown."""
     try:
         text = read_own(folder / LAST_PORT, _MAX_BYTES)
     except (OSError, ConfigError):
@@ -78,7 +78,7 @@ def last_port(folder: Path) -> int | None:
 
 
 def read(folder: Path) -> Running | None:
-    """The running tracker; None if no tracker runs, or if the record is damaged."""
+    """Return the running tracker; None if no tracker runs, or if the record is damaged."""
     try:
         found = msgspec.json.decode(read_own(folder / RECORD, _MAX_BYTES), type=Running)
     except (OSError, msgspec.DecodeError, ConfigError):

@@ -63,7 +63,7 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 EVENTS_MAX = 1000
 #: With more tasks than this, a page gets their figures only on request.
 TASKS_MAX = 600
-#: The page for Prometheus is made at most once in this time.
+#: Minimum number of seconds between two versions of the page for Prometheus.
 KEEP_S = 1.0
 
 table = Table()
@@ -73,8 +73,8 @@ _TASK = Param("task", "only the task with this id", int, 0, low=0, high=(1 << 32
 
 
 def no_answer(call: Call) -> Problem:
-    """The Problem to raise if the topology master has never answered."""
-    shown = without_values(call.watched.summary())  # an error is shown to all who may ask
+    """Return the Problem to raise if the topology master has never answered."""
+    shown = without_values(call.watched.summary())  # errors are shown to every client that may read the topology
     if shown.ended_at is not None:
         return Problem(410, "ended", f"{shown.cause}; its figures were not kept")
     cause = f": {shown.cause}" if shown.cause else ""
@@ -282,7 +282,7 @@ async def checkpoints(call: Call) -> Checkpoints:
 
 
 def _found_of(watched: Watched) -> list[Found]:
-    """The topology's checkpoints on disk; blocking."""
+    """Return the topology's checkpoints on disk; blocking."""
     from heronpy.clusters.places import found_of  # imported here, because it imports object stores
 
     return found_of(watched.session, watched.name)
@@ -388,7 +388,7 @@ async def live(call: Call) -> AsyncIterator[bytes]:
 @table.route("GET", "/metrics", Scope.VIEW, media="text/plain")
 async def metrics(call: Call) -> Text:
     """Metrics of all topologies and their components, as one Prometheus target."""
-    from heronpy.tracker import exposition  # the library that writes it is of no use to a start
+    from heronpy.tracker import exposition  # imported here, because the start of the tracker does not need it
 
     tracker = call.tracker
     tracker.page = tracker.page or Shared(lambda: _written(tracker), KEEP_S)
@@ -408,5 +408,5 @@ async def _written(tracker: Tracker) -> bytes:
         findings = reply.findings if reply is not None else []
         shown.append(Shown(one.summary(), one.load() if reply is not None else None, findings))
     unreadable = [one.name for one in clusters if one.trouble]
-    # A hundred topologies take some tenths of a second, during which streams must continue.
+    # For a hundred topologies this takes some tenths of a second, during which streams must continue.
     return await asyncio.to_thread(page, shown, unreadable, tracker.refused)

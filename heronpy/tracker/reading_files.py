@@ -35,7 +35,7 @@ table = Table()
 
 
 async def _services(watched: Watched) -> dict[int, MasterFileService]:
-    """The file services of the topology's containers."""
+    """Return the file services of the topology's containers."""
     numbers = [0, *(one.container for one in (await watched.plan()).containers)]
     return {number: MasterFileService(watched.master, number) for number in sorted(numbers)}
 
@@ -148,7 +148,7 @@ async def _read(call: Call, process: str, name: str, offset: int | None, count: 
 
 
 def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, int, int]:
-    """The complete lines of a piece, with their start and end offsets in the file.
+    """Return the complete lines of a piece, with their start and end offsets in the file.
 
     A partial first line is omitted, unless `begins_line` states that the piece begins with a line. A partial last line
     is omitted, unless the piece contains nothing else.
@@ -165,7 +165,7 @@ def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, 
 
 
 def of_last_run(data: bytes) -> int:
-    """The offset after the last divider; earlier lines belong to earlier topologies with this name."""
+    """Return the offset after the last divider; earlier lines belong to earlier topologies with this name."""
     place = data.rfind(b"---- ")
     while place >= 0:
         begin, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
@@ -177,7 +177,7 @@ def of_last_run(data: bytes) -> int:
 
 
 def lines_of(data: bytes) -> list[LogLine]:
-    """The log records, oldest first, each with its continuation lines."""
+    """Return the log records, oldest first, each with its continuation lines."""
     found: list[LogLine] = []
     if not data:
         return found
@@ -225,7 +225,7 @@ async def letters(call: Call) -> Letters:
 
 
 def _parsed(data: bytes, topology_id: str) -> list[Letter]:
-    """The dead letters of this run; invalid lines are ignored."""
+    """Return the dead letters of this run; invalid lines are ignored."""
     letters = (letter for line in data.splitlines() if (letter := letter_of(line)) is not None)
     return [_letter(one) for one in letters if one.get("topology_id") in (None, topology_id)]
 

@@ -1,8 +1,8 @@
 """Samples of the last minutes of a topology, taken every few seconds by a tracker. Pure.
 
-Samples that are at least `SAMPLE_S` apart are kept. So a topology that is young or has viewers has a sample every two
-seconds, and any other topology has one every ten seconds. Invariants: Times increase. At most `SAMPLES_MAX` samples
-are kept, and none is older than `KEPT_S` before the newest. NaN means unknown.
+Samples that are at least `SAMPLE_S` apart are kept. A topology that is young or has viewers therefore has a sample
+every two seconds, and any other topology has one every ten seconds. Invariants: Times increase. At most `SAMPLES_MAX`
+samples are kept, and none is older than `KEPT_S` before the newest. NaN means unknown.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Samples:
         for row in load.components:
             figures = list(_figures(row))
             if row.queue_bytes == 0 and figures[_LONGEST] is None:
-                figures[_LONGEST] = 0  # of empty queues none is the longest
+                figures[_LONGEST] = 0  # if all queues are empty, no queue is the longest
             self._note(row.name, figures)
         self._times.append(load.at)
         count = len(self._times)
@@ -71,7 +71,7 @@ class Samples:
         del self._times[:old]
         for name, values in list(self._rows.items()):
             width = len(_names(name))
-            values.extend([nan] * (count * width - len(values)))  # the component is no longer there
+            values.extend([nan] * (count * width - len(values)))  # the component no longer exists
             del values[: old * width]
             if all(map(isnan, values)):
                 del self._rows[name]

@@ -57,8 +57,8 @@ REQUEST_MAX_S = 10.0
 HEAD_MAX_BYTES = 32 * 1024
 KEEP_ALIVE_S = 30
 LOOK_S = 1.0
-#: A computing thread may keep the interpreter from the server for this time, each time that the server has sent or
-#: received something. Threads read records, plans and histories, and import; they are not urgent.
+#: Time for which a computing thread may keep the interpreter whenever the server has sent or received something.
+#: Threads read records, plans and histories, and import modules, which is not urgent.
 SLICE_S = 0.0005
 
 
@@ -135,7 +135,7 @@ class Protocol(H11Protocol):
 
 
 def _peer_of(transport: asyncio.Transport) -> str:
-    """The client as `uid N` if the kernel reports a user of this machine, otherwise as an address."""
+    """Return the client as `uid N` if the kernel reports a user of this machine, otherwise as an address."""
     client, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     if not client or not server:
         return ""
@@ -223,7 +223,7 @@ def _add_listener(found: list[socket.socket], host: str, port: int) -> None:
 
 
 def hosts_of(options: Options, port: int) -> frozenset[str]:
-    """Values of the Host header that the tracker accepts."""
+    """Return the values of the Host header that the tracker accepts."""
     if options.behind_proxy:
         return frozenset({options.behind_proxy.lower()})
     bare = options.host.lower()

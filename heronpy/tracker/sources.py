@@ -1,4 +1,4 @@
-"""The tracker's data about its clusters. It is requested only while there are viewers, and once for all viewers.
+"""The tracker's data about its clusters, requested only while there are viewers, and once for all of them.
 
 A topology master that does not answer is polled less and less often, down to once every 10 s. A caller
 waits for at most one request.
@@ -55,8 +55,7 @@ RECENT_S, RECENT_MAX = 10.0, 30
 
 
 class Shared(Generic[T]):
-    """A request that several callers share: one request is in flight at a time, and its answer serves all callers for a
-    while."""
+    """A request that several callers share: at most one request is in flight, and all callers use its answer."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], fresh_s: float = FRESH_S) -> None:
         self._ask = ask
@@ -65,13 +64,13 @@ class Shared(Generic[T]):
         self._answer: tuple[float, T] | None = None
 
     async def get(self, fresh_s: float | None = None) -> T:
-        """The answer, at most `fresh_s` old (by default, the usual age). Raises the error of the request."""
+        """Return the answer, at most `fresh_s` old (by default, the usual age). Raises the error of the request."""
         fresh_s = self._fresh_s if fresh_s is None else fresh_s
         if self._answer is not None and time.monotonic() - self._answer[0] < fresh_s:
             return self._answer[1]
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.ensure_future(self._do())
-        # A client that disconnects must not cancel the request for the others.
+        # A client that disconnects must not cancel the request for other clients.
         return await asyncio.shield(self._under_way)
 
     async def _do(self) -> T:
@@ -173,7 +172,7 @@ class Watched:
         try:
             doing = self.session.state.get(paths.operation(self.name))
             if doing is not None and doing[0].decode(errors="replace") in _REMOVING:
-                return KILLING, f"topology '{self.name}' is being killed"  # it need not answer until it is gone
+                return KILLING, f"topology '{self.name}' is being killed"  # it may not answer while it is being killed
             if absent == NO_ANSWER:
                 return absent, text
             waits_for = self.session.starting(self.record)
@@ -196,7 +195,7 @@ class Watched:
             return  # the figures are shown without it; the next answer reads it again
 
     def _plan_node(self) -> int:
-        """The version of the packing plan's node; 0 without a node. Blocking."""
+        """Return the version of the packing plan's node; 0 without a node. Blocking."""
         found = self.session.state.get(paths.packing_plan(self.name))
         return found[1] if found is not None else 0
 
@@ -225,8 +224,9 @@ class Watched:
         self._recent_at = now
 
     async def _rates_before(self, at: float) -> list[float | None]:
-        """Return the points of `recent_per_s` before a time. There were no viewers then, so each point is the mean of
-        its minute.
+        """Return the points of `recent_per_s` before a time.
+
+        There were no viewers then, so each point is the mean of its minute.
         """
         asked = control_pb2.GetTimeline(components=[""], names=["emitted"], since=at - RECENT_MAX * RECENT_S)
         try:
@@ -249,11 +249,11 @@ class Watched:
         return self._plan if self._plan is not None else await self.read_plan()
 
     def known_plan(self) -> Plan | None:
-        """The plan, if it has been read."""
+        """Return the plan, if it has been read."""
         return self._plan
 
     def load(self) -> Load | None:
-        """The newest figures; the same object until newer figures arrive, and None before the first ones."""
+        """Return the newest figures; the same object until newer figures arrive, and None before the first figures."""
         if self.reply is None:
             return None
         # A page compares this version with that of the plan.
@@ -270,7 +270,7 @@ class Watched:
         metrics = control_pb2.GetMetrics(names=TASK_METRICS, interval_s=TASK_WINDOW_S)
         status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
         version = self.packing.version if self.packing is not None else 0
-        # Outside the loop, because this takes a long time for many tasks, and other requests must not wait.
+        # In a thread, because this takes a long time for many tasks, and other requests must not wait.
         return await asyncio.to_thread(tasks_of, status, report, version, time.time())
 
     async def diagnosis(self) -> Diagnosis:
@@ -308,7 +308,7 @@ class ClusterSource:
 
     @contextmanager
     def own_session(self) -> Iterator[Session]:
-        """A separate session for a single change, because locks belong to a session; blocking."""
+        """Yield a separate session for a single change, because locks belong to a session; blocking."""
         session = Session(Target(self.name), self._common)
         try:
             yield session

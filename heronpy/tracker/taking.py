@@ -91,7 +91,7 @@ async def _take(
 async def _why_none(watched: Watched, process: Process, error: HeronError) -> str:
     """Return why there is no result: the process has meanwhile ended or, otherwise, the error."""
     said = str(error)
-    if isinstance(error, InvalidRpcError):  # its executor knows it sooner than the topology master
+    if isinstance(error, InvalidRpcError):  # its executor reports the end sooner than the topology master
         said = f"{process.name} has ended, and may be about to be restarted"
     try:
         status = await watched.master.ask(control_pb2.GetStatus())
@@ -104,7 +104,7 @@ async def _why_none(watched: Watched, process: Process, error: HeronError) -> st
 
 
 def why_down(status: control_pb2.StatusReply, what: str) -> str:
-    """A sentence if the named process has ended or is restarting; empty if it is running or does not exist."""
+    """Return a sentence if the named process has ended or is restarting; "" if it is running or does not exist."""
     for executor in status.executors:
         for one in executor.processes:
             if is_called(one.name, what) and one.state in _DOWN:
@@ -117,13 +117,13 @@ def _reason(process: control_pb2.ProcessRecord) -> str:
 
 
 def _newest(call: Call, kind: str) -> Evidence:
-    """The last capture; raises Problem if there is none, or if it failed."""
+    """Return the last capture; raises Problem if there is none, or if it failed."""
     what, watched = call.path["id"], call.watched
     entry = call.tracker.evidence.find(watched.record.topology_id, what, kind)
     if entry is None:
         raise Problem(404, "not-found", f"{kind} of {what[:200]!r} was not requested", f"POST .../{kind} first")
     if isinstance(entry.problem, RetryableRpcError):
-        raise Problem(409, "busy", str(entry.problem), "ask again")
+        raise Problem(409, "busy", str(entry.problem), "send the request again")
     if entry.problem is not None:
         raise entry.problem.with_traceback(None)
     return entry.found

@@ -1,4 +1,4 @@
-"""The two tokens, of 256 bits each. They are shown once and stored as SHA-256, in a file that only its owner can read.
+"""The two tokens, of 256 bits each: shown once, and stored as SHA-256 in a file that only its owner can read.
 
 A change is written to a new file, which is then renamed, so a reader sees either the old or the new file. The file is
 read again when it has changed, so a new or removed token takes effect immediately.
@@ -65,7 +65,7 @@ class Tokens:
         self._write(msgspec.structs.replace(found, **{scope.value: ""}))
 
     def holder(self, secret: str) -> Asker | None:
-        """The owner of a token; None for an unknown token. The check takes the same time for every token."""
+        """Return the owner of a token; None for an unknown token. The check takes the same time for every token."""
         digest, kept = _digest(secret), self._digests()
         is_view, is_all = (hmac.compare_digest(one, digest) for one in (kept.view, kept.all))
         if not (is_view or is_all):

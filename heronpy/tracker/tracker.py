@@ -52,7 +52,7 @@ class Tracker:
         self.asked_at = time.monotonic()
 
     async def cluster(self, name: str) -> ClusterSource:
-        """A cluster, with an up-to-date list of topologies."""
+        """Return the cluster with this name, with an up-to-date list of topologies."""
         found = self.clusters.get(name)
         if found is None:
             known = list(self.clusters)
@@ -66,7 +66,7 @@ class Tracker:
         return found
 
     async def topology(self, cluster: str, role: str, environ: str, name: str) -> Watched:
-        """A topology by its name or id.
+        """Return the topology with this name or id.
 
         A running topology takes precedence over ended ones, and the last ended topology over earlier ones.
         """

@@ -10,7 +10,7 @@ class Finding(Struct, kw_only=True):
 
     #: `healthy`, `failed`, `changing`, `down`, `hung`, `memory`, `crashing`, `dependency`, `skew`, `slow task`,
     #: `under-provisioned`, `limit`, `checkpoints`, `spark`, `losses`, `no input`, `untriaged`, `stopped`, `machine`;
-    #: of a topology that has ended `ended` first, `held`, `busy`; more may come.
+    #: for an ended topology also `ended` (always first), `held`, `busy`. Releases may add more.
     verdict: str
     #: Whether the finding needs no action.
     calm: bool
@@ -21,7 +21,7 @@ class Finding(Struct, kw_only=True):
     #: Affected component and task; empty if the finding is about the topology.
     component: str
     task: str
-    #: Name to value, for the numbers in the sentence.
+    #: Map from name to value, for the numbers in the sentence.
     figures: dict[str, float]
     names: list[str]
     #: Machine of the task; empty if unknown, or if the finding is not about a single task.
@@ -50,7 +50,7 @@ class TaskSignal(Struct, kw_only=True):
 
 
 class Doctor(Struct, kw_only=True):
-    """`GET /doctor`: findings, starting with the one to act on first; never empty."""
+    """`GET /doctor`: findings, most urgent first; never empty."""
 
     topology: str
     #: Whether all findings are calm.
@@ -78,7 +78,7 @@ class Change(Struct, kw_only=True):
 
 
 class ActionResult(Struct, kw_only=True):
-    """`POST /actions/{action}`"""
+    """`POST /actions/{action}`: the result of an action."""
 
     action: str
     #: Whether nothing was changed.
@@ -98,9 +98,9 @@ class ActionBody(Struct, kw_only=True, forbid_unknown_fields=True):
     container: int | None = None
     task: int | None = None
     component: str | None = None
-    #: update: component to number of tasks.
+    #: update: map from component to number of tasks.
     parallelism: dict[str, int] | None = None
-    #: update: settings as `[component:]key` to value.
+    #: update: map from setting, as `[component:]key`, to value.
     settings: dict[str, str] | None = None
     #: restore: the checkpoint; None for the newest undamaged one.
     checkpoint: int | None = None

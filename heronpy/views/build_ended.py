@@ -38,17 +38,17 @@ class _Window:
         self.over_s = last + timeline.step_s - timeline.times[self._places[0]] if self._places else 0.0
 
     def mean(self, component: str, metric: str) -> float | None:
-        """The mean; None if nothing was reported."""
+        """Return the mean; None if nothing was reported."""
         values = self._series.get((component, metric))
         found = [value for place in self._places if values and (value := values[place]) is not None]
         return sum(found) / len(found) if found else None
 
     def components(self) -> list[str]:
-        """The components that reported any figures."""
+        """Return the components that reported any figures."""
         return list(dict.fromkeys(component for component, _ in self._series if component))
 
     def emitted(self) -> float | None:
-        """Tuples per second that the spouts emitted; a component that executes nothing is a spout."""
+        """Return the tuples per second that the spouts emitted; a component that executes nothing counts as a spout."""
         rates = [
             rate
             for name in self.components()
@@ -58,7 +58,7 @@ class _Window:
 
 
 def doctor_of_ended(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doctor:
-    """`GET /doctor` of a topology that has ended; `shown` has its outcome and end time."""
+    """Return the answer to `GET /doctor` for an ended topology; `shown` has its outcome and end time."""
     found = _doctor(shown, events, timeline)
     plain = _doctor(without_values(shown), without_values(list(events)), timeline)
     found.findings = [

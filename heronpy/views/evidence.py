@@ -43,7 +43,7 @@ class HeapType(Struct, kw_only=True):
 
 
 class Heap(Struct, kw_only=True):
-    """The objects of a process, without those that it shares with its siblings."""
+    """The objects of a process, except objects that it shares with its siblings."""
 
     #: Types, most bytes first.
     types: list[HeapType]

@@ -85,7 +85,7 @@ class LogHits(Struct, kw_only=True):
 
 
 class Letter(Struct, kw_only=True):
-    """A dead letter: a tuple that was given up. Scope `data`."""
+    """A dead letter: a tuple that failed permanently. Scope `data`."""
 
     at: float
     component: str

@@ -33,7 +33,7 @@ class Parts:
 
 
 def info(parts: Parts) -> Json:
-    """`/topologies/info`"""
+    """Return the answer to `/topologies/info`."""
     return {
         "execution_state": execution_state(parts),
         "id": parts.record.topology_id or None,
@@ -54,7 +54,7 @@ def _config(config: topology_pb2.Config) -> dict[str, str]:
 
 
 def metadata(parts: Parts) -> Json:
-    """`/topologies/metadata`"""
+    """Return the answer to `/topologies/metadata`."""
     record = parts.record
     return {
         "cluster": record.cluster,
@@ -72,7 +72,7 @@ def metadata(parts: Parts) -> Json:
 
 
 def execution_state(parts: Parts) -> Json:
-    """`/topologies/executionstate`"""
+    """Return the answer to `/topologies/executionstate`."""
     state = parts.physical.topology.state if parts.physical is not None else None
     return {
         **metadata(parts),
@@ -91,19 +91,19 @@ def _present(parts: Parts) -> Json:
 
 
 def runtime_state(parts: Parts, registered: Mapping[str, bool]) -> Json:
-    """`/topologies/runtimestate`: the registered stream managers."""
+    """Return the answer to `/topologies/runtimestate`: the registered stream managers."""
     return {**_present(parts), "stmgrs": {name: {"is_registered": known} for name, known in registered.items()}}
 
 
 def scheduler_location(location: plan_pb2.SchedulerLocation | None) -> Json:
-    """`/topologies/schedulerlocation`"""
+    """Return the answer to `/topologies/schedulerlocation`."""
     if location is None:
         return {"name": None, "http_endpoint": None, "job_page_link": None}
     return {"name": location.topology, "http_endpoint": location.endpoint, "job_page_link": ""}
 
 
 def tmanager_location(parts: Parts) -> Json:
-    """Part of `/topologies/info`."""
+    """Return the part of `/topologies/info` about the topology master."""
     known = parts.tmaster is not None
     return {
         "name": parts.record.topology if known else None,
@@ -116,7 +116,7 @@ def tmanager_location(parts: Parts) -> Json:
 
 
 def logical_plan(topology: topology_pb2.Topology | None) -> Json:
-    """`/topologies/logicalplan`"""
+    """Return the answer to `/topologies/logicalplan`."""
     if topology is None:
         return {"bolts": {}, "spouts": {}, "stages": 0}
     bolts = {
@@ -164,7 +164,7 @@ def stages(topology: topology_pb2.Topology) -> int:
 
 
 def packing_plan(plan: plan_pb2.PackingPlan | None) -> Json:
-    """`/topologies/packingplan`"""
+    """Return the answer to `/topologies/packingplan`."""
     if plan is None:
         return {"id": "", "container_plans": []}
     found = heron_plans.packing_plan(plan)
@@ -173,7 +173,7 @@ def packing_plan(plan: plan_pb2.PackingPlan | None) -> Json:
 
 
 def physical_plan(plan: plan_pb2.PhysicalPlan | None, working_dir: str) -> Json:
-    """`/topologies/physicalplan`"""
+    """Return the answer to `/topologies/physicalplan`."""
     found: Json = {
         "instances": {}, "instance_groups": {}, "stmgrs": {}, "spouts": {}, "bolts": {}, "config": {}, "components": {},
     }  # fmt: skip
@@ -203,7 +203,7 @@ def physical_plan(plan: plan_pb2.PhysicalPlan | None, working_dir: str) -> Json:
 
 
 def metrics(reply: control_pb2.MetricsReply, component: str) -> Json:
-    """`/topologies/metrics`: values by metric and instance; a metric with a label is called `name/label`."""
+    """Return the answer to `/topologies/metrics`: values by metric (`name` or `name/label`) and instance."""
     found: dict[str, dict[str, str]] = {}
     for report in reply.reports:
         for sample in report.samples:
@@ -215,7 +215,7 @@ def metrics(reply: control_pb2.MetricsReply, component: str) -> Json:
 
 
 def exceptions(reports: Sequence[control_pb2.ExceptionReport], hosts: Mapping[int, str]) -> list[Json]:
-    """`/topologies/exceptions`"""
+    """Return the answer to `/topologies/exceptions`."""
     return [
         {
             "hostname": hosts.get(report.container, ""),
@@ -231,7 +231,7 @@ def exceptions(reports: Sequence[control_pb2.ExceptionReport], hosts: Mapping[in
 
 
 def exception_summary(reports: Sequence[control_pb2.ExceptionReport]) -> list[Json]:
-    """`/topologies/exceptionsummary`: counts by class."""
+    """Return the answer to `/topologies/exceptionsummary`: counts by class."""
     counts: dict[str, int] = {}
     last: dict[str, float] = {}
     first: dict[str, float] = {}

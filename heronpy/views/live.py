@@ -7,7 +7,7 @@ changes, a snapshot is sent instead of a delta.
 
 Figures in a delta have the precision of a page: two decimals for shares, three significant digits for other figures.
 
-After every 15 s without news, the comment `: ping` is sent. A client reopens an ended stream with the header
+After every 15 s without a message, the comment `: ping` is sent. A client reopens an ended stream with the header
 `Last-Event-ID`; the answer begins with a snapshot unless the data is unchanged.
 """
 
@@ -49,9 +49,9 @@ class Cells(Struct, kw_only=True, array_like=True):
 
 
 class Delta(Struct, kw_only=True, omit_defaults=True):
-    """`event: delta`"""
+    """`event: delta`: the changes since the last message."""
 
-    #: Path to its new value: `state`, `sentence`, `load.held`, `load.culprits`, `silent_s`.
+    #: Map from path to new value: `state`, `sentence`, `load.held`, `load.culprits`, `silent_s`.
     fields: dict[str, Any] = {}
     #: `topologies`, `components` and `edges` (of `load`), `tasks` and `processes` (of `tasks`) -> column -> cells.
     tables: dict[str, dict[str, Cells]] = {}

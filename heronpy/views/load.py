@@ -74,7 +74,7 @@ class ComponentLoad(Struct, kw_only=True):
     spread: float | None
     #: Mean number of keys of keyed state per task; None if the component has no keyed state or does not report it.
     keys: float | None
-    #: Tuples that a task of an asynchronous bolt may have in progress at once.
+    #: Maximum number of tuples that a task of an asynchronous bolt processes at the same time.
     concurrency: int | None
     #: For a sink: time from the emit at the spout to the end of processing at the sink.
     end_to_end_p50_s: float | None
@@ -97,7 +97,7 @@ class ComponentLoad(Struct, kw_only=True):
     memory_limit_bytes: int | None
     #: Restarts of the component's processes since `Load.since`.
     restarts: int | None
-    #: Tuples given up and tuples lost since the topology was submitted; None if some of its losses were not counted.
+    #: Dead letters and lost tuples since the topology was submitted; None if some of its losses were not counted.
     dead_letters: int | None
     lost: int | None
 
@@ -125,7 +125,7 @@ class Culprit(Struct, kw_only=True):
 
 
 class Load(Struct, kw_only=True):
-    """`GET /load`"""
+    """`GET /load`: the current figures of a topology, by component and stream."""
 
     #: Version of the packing plan, as `Plan.version`.
     plan_version: int
@@ -146,7 +146,7 @@ class Load(Struct, kw_only=True):
     avoided: list[Culprit] = []
     #: Full tasks of a topology that discards excess tuples; they do not hold back the spouts.
     dropping: list[Culprit] = []
-    #: Receiving component to the number of discarded excess tuples.
+    #: Map from receiving component to the number of discarded excess tuples.
     dropped: dict[str, int] = {}
     #: Time from the emit at the spout to the end of processing at the slowest sink, or to the full ack if no sink
     #: reports: the largest of the components' quantiles.
@@ -169,7 +169,7 @@ class LoadAnswer(Struct, kw_only=True):
     totals: Totals
     #: The highest number of an event; see `Event.number`.
     last_event: int
-    #: Spout to seconds since the last emit of one of its tasks; spouts that were never seen to emit are missing.
+    #: Map from spout to seconds since the last emit of any of its tasks, if any task was seen to emit.
     still_s: dict[str, float]
     #: At most three findings, most urgent first.
     findings: list[Finding]
@@ -277,8 +277,8 @@ def tasks_of(
     at: float,
     component: str | None = None,
 ) -> Tasks:
-    """`GET /tasks`: tasks by component in the order of the topology, then by id. `at` is the wall time of the
-    answers."""
+    """Return the answer to `GET /tasks`: tasks by component in the order of the topology, then by id. `at` is
+    the wall time of the answers."""
     topology = status.plan.topology
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}

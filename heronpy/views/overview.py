@@ -70,7 +70,7 @@ class Topology(Struct, kw_only=True):
     submitted_at: float
     submission_user: str
     release: str
-    #: Seconds since the first topology master of this submission started.
+    #: Seconds since the submission's first topology master started.
     uptime_s: float | None
     #: ATMOST_ONCE, ATLEAST_ONCE, EFFECTIVELY_ONCE, or BATCH for a batch run.
     mode: str | None

@@ -33,7 +33,7 @@ class Series(Struct, kw_only=True):
 
 
 class Timeline(Struct, kw_only=True):
-    """`GET /timeline?since&until&points&component&metric`"""
+    """`GET /timeline?since&until&points&component&metric`: past figures, one series per component and metric."""
 
     #: Start of each step, seconds since 1970, evenly apart.
     times: list[float]
@@ -177,5 +177,5 @@ def start_of(times: control_pb2.StartTimes) -> Start | None:
 
 
 def exceptions_of(reply: control_pb2.ExceptionsReply) -> Exceptions:
-    """`GET /exceptions`"""
+    """Return the answer to `GET /exceptions`."""
     return Exceptions(groups=[group for group, _ in groups_of(reply.exceptions)], discarded=reply.discarded)

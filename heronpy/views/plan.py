@@ -40,18 +40,18 @@ class Edge(Struct, kw_only=True):
     stream: str
     #: SHUFFLE, LOCAL_OR_SHUFFLE, FIELDS, ALL, LOWEST, NONE, DIRECT or CUSTOM.
     grouping: str
-    #: For FIELDS: the fields that decide; otherwise empty.
+    #: For FIELDS: the fields by which tuples are grouped; otherwise empty.
     fields: list[str]
 
 
 class TaskPlace(Struct, kw_only=True):
-    """A task and where it runs."""
+    """A task, with its host and container."""
 
     task_id: int
     #: `container_<c>_<component>_<task>`
     instance_id: str
     component: str
-    #: 0-based, within the component.
+    #: Index of the task within the component, from 0.
     index: int
 
 

@@ -12,7 +12,7 @@ from heronpy.views.units import Table, attempts_text
 
 #: File in a run's folder with its `Progress` as JSON.
 PROGRESS = "progress.json"
-#: Text for the phase after the last unit: sinks and Spark get their rows, and the savepoint is written.
+#: Text for the phase after the last unit, in which sinks and Spark get their rows, and the savepoint is written.
 WRITING = "writing the output"
 
 
@@ -50,7 +50,7 @@ class StageProgress(Struct, kw_only=True):
     #: Units that need a user's decision, and units that workers are processing.
     failed: int = 0
     in_work: int = 0
-    #: If an unfinished unit has failed: its next try, and how many tries a unit has.
+    #: If an unfinished unit has failed: the number of its next try, and the maximum number of tries.
     next_try: int = 0
     tries_max: int = 0
     slow: list[Slow] = msgspec.field(default_factory=list)
@@ -140,7 +140,7 @@ def _cells(one: StageProgress) -> list[str]:
 
 
 def in_work(one: StageProgress) -> str:
-    """`, 1 in progress, try 2 of 3`; "" unless a worker is processing a unit of a running stage."""
+    """Return text such as `, 1 in progress, try 2 of 3`; "" unless workers process units of a running stage."""
     if one.state != "running" or not one.in_work:
         return ""
     tries = f", try {one.next_try} of {one.tries_max}" if one.next_try else ""
@@ -158,5 +158,5 @@ def ends_in(found: Progress) -> str:
     if found.ends_in_s is None:
         return ""
     if found.ends_at_least and round(found.ends_in_s) == 0:
-        return ""  # the next stage is not known, so this says nothing
+        return ""  # the units of the next stage are not known, so no time can be estimated
     return ("at least " if found.ends_at_least else "") + format_duration(round(found.ends_in_s))

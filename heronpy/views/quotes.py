@@ -82,7 +82,7 @@ def _finding(found: Finding) -> dict[str, Any]:
 def _topology(found: Topology) -> dict[str, Any]:
     cause = found.cause
     if found.ended_at is not None:
-        cause = cause.partition(": ")[0]  # the first part says how it ended, and the rest says why
+        cause = cause.partition(": ")[0]  # the first part states how the topology ended, and the rest gives the reason
     elif found.state not in _OWN_WORDS:
         cause = _words(cause)
     return {"cause": cause, "sentence": found.unquoted or found.sentence, "unquoted": ""}

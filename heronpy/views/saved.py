@@ -53,7 +53,7 @@ class Checkpoints(Struct, kw_only=True):
     """`GET /checkpoints`: newest first. Counts are those of the current topology master."""
 
     mode: str
-    #: Interval between checkpoints; None if the topology takes none.
+    #: Interval between checkpoints; None if the topology takes no automatic checkpoints.
     interval_s: float | None
     complete: list[Checkpoint]
     pending: PendingCheckpoint | None
@@ -119,7 +119,7 @@ class Sink(Struct, kw_only=True):
 
 
 class Batches(Struct, kw_only=True):
-    """`GET /batches`"""
+    """`GET /batches`: the micro-batches of the Spark sinks."""
 
     sinks: list[Sink]
     #: Address of Spark's own pages; None if they are disabled.
@@ -148,7 +148,7 @@ def checkpoint_of(record: checkpoint_pb2.CheckpointRecord) -> Checkpoint:
 def checkpoints_of(
     reply: control_pb2.CheckpointsReply | None, mode: str, interval_s: float | None, tasks: int
 ) -> Checkpoints:
-    """`GET /checkpoints`; `tasks` is the number of tasks. A missing reply means that no checkpoints are taken."""
+    """Return the answer to `GET /checkpoints`, for this number of tasks. Without `reply`, no checkpoints are taken."""
     reply = reply if reply is not None else control_pb2.CheckpointsReply()
     pending = PendingCheckpoint(
         number=reply.pending,
@@ -182,7 +182,7 @@ def checkpoints_of(
 
 
 def detail_of(metadata: checkpoint_pb2.Metadata, total_bytes: int, written_bytes: int) -> CheckpointDetail:
-    """`GET /checkpoints/{n}` from the checkpoint's own file."""
+    """Return the answer to `GET /checkpoints/{n}`, from the checkpoint's own file."""
     tasks = [
         CheckpointTask(
             task_id=task.task_id,
@@ -229,7 +229,7 @@ def of_sinks(
 
 
 def batches_of(reply: control_pb2.MetricsReply, host: str) -> Batches:
-    """`GET /batches`; `host` has Spark's own pages."""
+    """Return the answer to `GET /batches`; `host` serves Spark's own pages."""
     values, times = of_sinks(reply)
     own = values.pop("", {})
     port, waiting = own.get("spark-ui-port"), own.get("spark-batches-waiting")

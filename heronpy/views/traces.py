@@ -34,7 +34,7 @@ class Hop(Struct, kw_only=True):
     p50_s: float
     p99_s: float
     max_s: float
-    #: Maximum error of a wire time between two hosts, from the comparison of their clocks; 0 within one clock.
+    #: Maximum error of a wire time between two hosts, from the comparison of their clocks; 0 on one host.
     error_s: float
 
 
@@ -62,7 +62,7 @@ class TraceSpan(Struct, kw_only=True):
     end: str
     #: Number of tuples of the call.
     tuples: int
-    #: False if the wire is between two hosts, so that no single clock measures it.
+    #: False if the wire connects two hosts, so that no single clock measures its time.
     exact: bool
     #: Error of that wire time; null if the time is unknown, so that it counts as 0.
     error_s: float | None
@@ -91,5 +91,5 @@ class Traces(Struct, kw_only=True):
     kept: int
     #: Spans that the topology master discarded.
     discarded: int
-    #: Traces in which a tuple has not arrived, or its call has not ended: their known duration is a lower bound.
+    #: Traces with a tuple that has not arrived or whose call has not ended: their known duration is a lower bound.
     under_way: int

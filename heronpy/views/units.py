@@ -73,7 +73,7 @@ class Pipeline(Struct, kw_only=True):
 
 
 class Pipelines(Struct, kw_only=True):
-    """`GET /units`"""
+    """`GET /units`: the pipelines of work units."""
 
     pipelines: list[Pipeline]
     #: The figures as a table with one row per pipeline.
@@ -81,7 +81,7 @@ class Pipelines(Struct, kw_only=True):
 
 
 def pipelines_of(reply: control_pb2.MetricsReply) -> Pipelines:
-    """`GET /units`: a pipeline appears when one of its tasks has reported.
+    """Return the answer to `GET /units`; a pipeline appears when one of its tasks has reported.
 
     All counts are lower bounds if the topology master lacks the counts of ended processes.
     """

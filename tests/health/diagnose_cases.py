@@ -247,7 +247,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         "Spark is behind: 7 batches wait, the oldest for 21s; a batch takes 3.2s",
     ),
     "losses": (
-        signals(*EVEN, given_up={"count": 9.0}), Verdict.LOSSES, "count gave up 9 tuples as dead letters in the last 1m00s"
+        signals(*EVEN, given_up={"count": 9.0}), Verdict.LOSSES, "9 tuples of count became dead letters in the last 1m00s"
     ),
     "lost at most once": (signals(*EVEN, lost=9.0), Verdict.LOSSES, "about 9 tuples lost in transit in the last 1m00s"),
     "lost, and nobody has counted how much": (
@@ -260,11 +260,11 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "dropped upon backpressure": (
         signals(*EVEN, dropped={"count": 1234.0}, dropping=["count"]), Verdict.LOSSES,
-        "count is too small for its input: 1,234/s do not fit into the queues of its 4 tasks",
+        "count has too few tasks for its input: 1,234/s find no space in the queues of its 4 tasks",
     ),
     "dropped upon backpressure, and not any more": (
         signals(*EVEN, dropped={"count": 12.0}), Verdict.LOSSES,
-        "count was too small for its input: 720 tuples did not fit into the queues of its 4 tasks in the last 1m00s, so they were discarded",
+        "count had too few tasks for its input: 720 tuples found no space in the queues of its 4 tasks in the last 1m00s, so they were discarded",
     ),
     "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "no input: words"),
     "work units are published": (

@@ -65,7 +65,7 @@ function Ask({ place, action, plan, next = '', onClose }) {
   const [counts, setCounts] = useState(Object.fromEntries([...next.matchAll(/-parallelism (\S+):(\d+)/g)].map(([, name, count]) => [name, +count])));
   const [typed, setTyped] = useState('');
   const [result, setResult] = useState({ found: null, problem: null, busy: false });
-  // The version that was seen first. If another user changes the plan meanwhile, the tracker refuses this change.
+  // Keep the version that was seen first: if another user changes the plan, the tracker then refuses this change.
   const version = useRef(plan?.version);
   const body = () => {
     if (action.choose === 'component') return component === task ? { task: +of } : component ? { component } : {};

@@ -14,7 +14,7 @@ const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const HEIGHT = 150;
 
 /**
- * A chart. `shown` makes text of a value; `lines` has the title of a line by its metric (`%` is the component); `top` is the highest
+ * A chart. `shown` formats a value; `lines` has the title of a line by its metric (`%` is the component); `top` is the highest
  * possible value; `steps`: the line is drawn in steps.
  * @typedef {{title: string, shown: (value: any) => string, lines: Record<string, string>, top?: number, steps?: boolean}} Kind
  */
@@ -57,7 +57,7 @@ export const OF_JOB = [
   { title: 'lag', shown: duration, lines: { lag_s: 'lag', slo_lag_s: 'promised at most' } },
 ];
 
-/** A hidden line replaces a shown one if it is higher by this factor. */
+/** Factor by which a hidden line must be higher than a shown line to replace it. */
 const CLEARLY = 1.5;
 
 /**
@@ -151,7 +151,7 @@ const most = (values) => Math.max(...known(values));
 
 /** @param {any} chart @param {any[]} lines @param {HTMLElement} box @param {{current: any[]}} marks @param {(at: number|null) => void} setAt */
 function options(chart, lines, box, marks, setAt) {
-  // Read once, because reading a style while the page changes is slow. Another theme makes another chart.
+  // Read once, because reading a style while the page changes is slow. A change of theme makes a new chart.
   const style = getComputedStyle(document.documentElement);
   const colours = new Map();
   const colour = (name) => {
@@ -192,7 +192,7 @@ function options(chart, lines, box, marks, setAt) {
 /** Round amounts of bytes are powers of two. */
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
-/** Seconds between two ticks; those of uPlot have nothing between one minute and five. */
+/** Seconds between two ticks; uPlot's own list has no value between one and five minutes. */
 const TICKS = [1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200];
 
 /** Time of day under a chart. @param {number} at @param {number} span seconds */
@@ -205,9 +205,9 @@ function clock(at, span) {
 const MARKS = { backpressure: 'B', restart: 'R', oom: 'M', update: 'U', decision: 'D', restore: 'Z', master: 'T' };
 /** The mark of an event; spouts are held only by backpressure without a reason. @param {any} event */
 export const mark = (event) => (event.kind === 'backpressure' && event.reason ? 'F' : MARKS[event.kind]);
-/** The begin of an event: its first occurrence, or its end minus the total duration of its episodes. */
+/** The start of an event: its first occurrence, or its end minus the total duration of its episodes. */
 const begin = (event) => Math.min(event.first_at, event.at - (event.lasted_s ?? 0));
-/** A mark shows no higher number. */
+/** The highest number that a mark shows. */
 const TIMES_MAX = 999;
 /** The height of a strip. */
 const STRIP = 12;
@@ -227,14 +227,14 @@ function drawMarks(plot, events, colour) {
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
   ctx.font = `${10 * devicePixelRatio}px system-ui`;
-  // The axes have set another font.
+  // Drawing the axes has changed the font.
   ctx.textAlign = 'left';
   let letters = '';
   let from;
   marked(events, plot.scales.x.min, plot.scales.x.max).forEach((event, number, all) => {
     const left = Math.max(bbox.left, position(begin(event)));
     ctx.fillStyle = `${colour(event.kind === 'update' || event.kind === 'decision' ? '--info' : '--warn')}33`;
-    // A repeated event did not last continuously: it has a line at its end, and a strip from its begin.
+    // A repeated event did not last continuously: it has a line at its end, and a strip from its start.
     const right = position(event.at);
     const lasted = event.lasted_s && event.times < 2;
     ctx.fillRect(left, bbox.top, Math.max(devicePixelRatio, right - left), lasted ? bbox.height : STRIP * devicePixelRatio);

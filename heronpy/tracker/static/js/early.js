@@ -3,7 +3,7 @@
 import { ask, url } from './api.js';
 import { parsed } from './route.js';
 
-/** Pages that need the figures of tasks, however many there are. */
+/** Pages that need the figures of tasks, however many tasks there are. */
 const WITH_TASKS = new Set(['tasks', 'component', 'task', 'doctor']);
 
 /** The query for /live: with tasks, unless they are too many and the page does not need them. @param {import('./route.js').Place} place @param {boolean} needed */

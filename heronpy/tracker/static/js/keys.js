@@ -19,7 +19,7 @@ export const KEYS = [
 ];
 
 /**
- * Set by the page: `span` changes the span, and `take` takes evidence of the task. `wanted` is the evidence that was asked for
+ * Set by the page: `span` changes the span, and `take` takes evidence of the task. `wanted` is the evidence that was requested
  * on a page with a link to the task. @type {{span: ((number: number) => void)|null, take: ((kind: string) => void)|null, wanted: string}}
  */
 export const onPage = { span: null, take: null, wanted: '' };
@@ -28,7 +28,7 @@ const EVIDENCE = { s: 'stacks', p: 'profile', h: 'heap', l: 'log' };
 
 const TYPED = new Set(['INPUT', 'TEXTAREA', 'SELECT']);
 const PRESSED = new Set(['BUTTON', 'SUMMARY']);
-/** After g the next key counts for this long. */
+/** Time within which the next key must follow a g. */
 const PREFIX_MS = 1500;
 
 /** @param {(page: string) => void} go @param {() => void} up @param {() => void} help */
@@ -90,7 +90,7 @@ export function want(kind, address) {
   else taken(kind);
 }
 
-/** A link in the marked row, else in the first one. */
+/** A link in the marked row, else in the first row. */
 export const linkHere = () => (document.activeElement.closest('[data-row]') ?? document.querySelector('[data-row]'))?.querySelector('a');
 
 /** @param {HTMLElement|null} element */

@@ -6,7 +6,7 @@ import { Parser, after, initial } from './live_state.js';
 
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 10_000;
-/** After this time the tracker has the end of a topology. */
+/** Time after which the tracker can report how a topology ended. */
 const ENDED_MS = 3000;
 /** The server sends something every 15 s; after this silence the stream counts as lost. */
 const SILENCE_MS = 40_000;
@@ -81,7 +81,7 @@ export class Live {
       await this.#read(answer.body, abort);
       if (this.abort === abort) this.#ended(new Problem({ status: 0, title: 'the live stream has ended' }));
     } catch (error) {
-      // A stream that was stopped here is not reported.
+      // The end of a stream that this page has stopped is not reported.
       if (this.abort === abort) this.#ended(problemOf(error, broken(error)));
     }
   }

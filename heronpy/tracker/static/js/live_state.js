@@ -29,7 +29,7 @@ function parsed(block) {
   return message;
 }
 
-/** Where the tables of a delta are in a snapshot. */
+/** The paths in a snapshot of the tables of a delta. */
 const TABLES = {
   topologies: ['topologies'],
   components: ['load', 'components'],

@@ -40,7 +40,7 @@ class Reader {
     return true;
   }
 
-  /** Read the lines before the first one. */
+  /** Read the lines before the first line of the view. */
   async back() {
     const piece = await get(this.path, { until: this.at.begin, bytes: Math.min(BACK_BYTES, Math.max(1024, this.at.begin)), file: this.at.file });
     if (piece.rotated) return;

@@ -95,7 +95,7 @@ export function Table({ columns, rows, name, caption, order = '', down = false, 
   </div>`;
 }
 
-/** The cells of a row. A cell is made again only if one of its fields (`of` of the column) has changed. */
+/** The cells of a row. A cell is rendered again only if one of its fields (`of` of the column) has changed. */
 class Cells extends Component {
   render({ row, columns, style, onHover }) {
     const before = this.columns === columns ? this.row : null;

@@ -1,4 +1,4 @@
-/** Addresses of pages. All of an address is behind the #, so that the server gets no names. */
+/** Addresses of pages. The whole address is after the #, so that the browser sends no names to the server. */
 
 /**
  * @typedef {{cluster: string, role: string, environ: string, name: string}} Place

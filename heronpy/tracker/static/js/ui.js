@@ -8,7 +8,7 @@ export { Component, h, html, render, useCallback, useEffect, useLayoutEffect, us
 
 /** The time between two updates of a component out of sight, varied by a fifth so that not all are updated at once. */
 const UNSEEN_MS = 10_000;
-/** A component that is nearer to the window is in sight. */
+/** Distance from the window below which a component is in sight. */
 const NEAR = '150px';
 
 /** @type {Map<Element, {sight: (near: boolean) => void}>} */
@@ -17,7 +17,7 @@ const sight = new IntersectionObserver((entries) => entries.forEach((one) => wat
 
 /**
  * A component that is rendered again only when one of these properties is another object. A change of a `moving` property
- * waits while the component is out of sight. The property `near` says whether it is in sight.
+ * waits while the component is out of sight. The property `near` is true while it is in sight.
  * @param {any} Inner @param {string[]} names @param {string[]} [moving]
  */
 export function rarely(Inner, names, moving = []) {
@@ -127,7 +127,7 @@ export function useLive(query) {
 
 /**
  * The answer to a GET, repeated every `everyS` seconds while the tab is visible and the page is not frozen. The last answer
- * stays when a later request fails.
+ * is kept when a later request fails.
  * @param {string|null} path null: ask for nothing
  * @param {Record<string, any>|(() => Record<string, any>)} [query] or a function that makes it for each request @param {number} [everyS] 0: once
  * @returns {{data: any, problem: Problem|null, again: () => void}}

@@ -1,4 +1,4 @@
-/** All findings of the doctor, and the figures of each task that they come from. */
+/** All findings of the doctor, and the figures of each task on which they are based. */
 
 import { pathOf } from '../api.js';
 import { figure, some, taskColumn } from '../columns.js';
@@ -7,7 +7,7 @@ import { Leads, TopologyFrame, useTopology } from '../head.js';
 import { Filter, Section, Table, Trouble, fits } from '../parts.js';
 import { html, useGet, useState } from '../ui.js';
 
-/** Verdicts that are failures, as in the head of every page: those of rank 3 and above. */
+/** Verdicts of rank 3 and above, which are failures, as in the head of every page. */
 const FAILURES = ['failed', 'down', 'hung', 'memory', 'crashing', 'losses', 'stopped'];
 
 /** @param {any} place */

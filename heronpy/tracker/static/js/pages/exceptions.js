@@ -48,7 +48,7 @@ export function ExceptionsPage({ route }) {
 }
 
 const SHOWN = 100;
-/** Letters of the values that are shown of a closed dead letter. */
+/** Number of characters of the values that a closed dead letter shows. */
 const SHORT = 200;
 
 const valuesOf = ({ payload }, indent) => (typeof payload === 'string' ? payload : JSON.stringify(payload, null, indent));

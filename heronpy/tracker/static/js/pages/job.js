@@ -41,7 +41,7 @@ const JOBS = [
   { title: 'last decision', cell: ({ why, decided }) => html`<span class="words" title=${decided?.text ?? why}>${why && why !== decided?.text && html`<b>${why}</b> `}${decided && html`<${When} at=${decided.at} /> ${decided.text}`}</span>` },
 ];
 
-/** All jobs; nothing without one. @param {{filter: string}} props */
+/** All jobs; shows nothing if there is no job. @param {{filter: string}} props */
 export function Jobs({ filter }) {
   const jobs = useGet('jobs', {}, 10).data ?? [];
   const rows = jobs.filter((row) => fits(filter, row.job, row.cluster, row.state, row.why, row.decided?.text));
@@ -109,7 +109,7 @@ export function Job({ place, alone }) {
   <//>`;
 }
 
-/** Load, tasks and lag of the last day, with a mark for each decision; nothing without a scaler. @param {{job: any}} props */
+/** Load, tasks and lag of the last day, with a mark for each decision; shows nothing without a scaler. @param {{job: any}} props */
 function Minutes({ job }) {
   const { data } = useGet(path('jobs', job.cluster, job.job, 'minutes'), {}, 30);
   const nodes = useMemo(() => [...new Set(data?.series.map((one) => one.component))].filter(Boolean).map((name) => ({ name })), [data && Object.keys(job.document.parallelism).join()]);
@@ -117,7 +117,7 @@ function Minutes({ job }) {
   return data?.times.length > 1 && html`<${Charts} charts=${OF_JOB} timeline=${data} events=${marks} nodes=${nodes} />`;
 }
 
-/** A dialog that asks for a change and its reason; the request names the version that was seen. @param {{job: any, change: any, onClose: () => void, onDone: () => void}} props */
+/** A dialog for a change and its reason; the request names the version that was seen. @param {{job: any, change: any, onClose: () => void, onDone: () => void}} props */
 function Change({ job, change, onClose, onDone }) {
   const [tasks, setTasks] = useState(change.tasks);
   const [holds, setHolds] = useState(0);
@@ -126,7 +126,7 @@ function Change({ job, change, onClose, onDone }) {
   const running = useRef(false);
   const asks = change.to !== 'release';
   const run = async () => {
-    if (running.current) return; // the second one of a double click
+    if (running.current) return; // the second click of a double click
     running.current = true;
     try {
       const body = typeof change.body === 'function' ? change.body(tasks) : change.body;
@@ -147,7 +147,7 @@ function Change({ job, change, onClose, onDone }) {
   <//>`;
 }
 
-/** The pools of all clusters; nothing without one. */
+/** The pools of all clusters; shows nothing if there is no pool. */
 export function Pools() {
   const pools = useGet('pools', {}, 30).data ?? [];
   return pools.map((one) => html`<${Pool} key=${`${one.cluster}/${one.pool}`} of=${one} />`);

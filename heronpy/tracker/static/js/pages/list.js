@@ -49,7 +49,7 @@ const ENDED = [
 export function ListPage() {
   const [filter, setFilter] = useState('');
   const state = useLive({});
-  // The stream does not name the clusters; this answer does, with those that cannot be read.
+  // The stream does not list the clusters. This answer does, including the clusters that cannot be read.
   const asked = useGet('topologies', {}, 10);
   const past = useGet('history', {}, 10).data;
   const ended = (past?.topologies ?? []).filter((row) => wanted(filter, row));
