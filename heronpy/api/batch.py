@@ -51,7 +51,7 @@ class Batch(Sequence[Tuple]):
         #: The fields of the stream, in order.
         self.fields = tuple(fields)
         #: The values of all tuples, one after the other; one placeholder per tuple if there are no fields. In the
-        #: result of `take`, it is None until needed.
+        #: result of `take`, None until needed.
         self._flat = flat
         self._of = of
         #: The record batch, if the values arrived as Arrow. A part of a batch gets its record batch on demand.

@@ -101,7 +101,7 @@ def _check_input(
 
 def _refuse_direct(spec: HeronComponentSpec, source: GlobalStreamId, stream: Stream) -> NoReturn:
     if stream.direct:
-        raise ValueError(f"bolt {spec.name} must take the direct stream {source} with Grouping.DIRECT")
+        raise ValueError(f"bolt {spec.name} must use Grouping.DIRECT for the direct stream {source}")
     raise ValueError(
         f"bolt {spec.name} takes {source} with Grouping.DIRECT, but the stream is not "
         f"direct; declare the stream as Stream({stream.fields!r}, {stream.stream_id!r}, "
@@ -140,7 +140,7 @@ def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
                 f"{component.comp.name} is defined inside a function, where no task "
                 "can find it; move it to the top level of its module"
             )
-    # The reader of the file refuses a name that is too long, so writing must not fail here.
+    # A name that is too long is refused when the file is read, so writing must not fail.
     too_long = len(topology.name.encode(errors="replace")) > NAME_BYTES_MAX
     path = os.path.join(directory, f"{short_hash(topology.name) if too_long else topology.name}.defn")
     with open(path, "wb") as file:

@@ -108,9 +108,10 @@ class StreamId(NamedTuple):
 class TaskProcess(NamedTuple):
     """The process that currently runs a task."""
 
-    #: The host of the process.
+    #: The number of the container in which the process runs.
     container: int = 0
-    #: Increases with each process of the task; 1 for the first process, unless the container was replaced earlier.
+    #: A number that increases with each process of the task. It begins with 1, unless the container was replaced
+    #: earlier.
     incarnation: int = 1
     #: The reason why the previous process ended, as `heron status` shows it ("crashed", "oom", "hung", "preempted"
     #: ...); "" for the first process.
@@ -118,7 +119,7 @@ class TaskProcess(NamedTuple):
 
 
 class TopologyContext:
-    """The context of one task."""
+    """Gives a task access to the topology's data, and to the task's metrics, states and hooks."""
 
     def __init__(
         self,
@@ -214,7 +215,7 @@ class TopologyContext:
 
     @property
     def attempt(self) -> int:
-        """How often this task's region has started under EFFECTIVELY_ONCE, including this start; 0 in other modes.
+        """The number of starts of this task's region under EFFECTIVELY_ONCE, including this start; 0 in other modes.
 
         The number grows with every restore, so it distinguishes this process's output from that of earlier processes.
         """

@@ -1,6 +1,6 @@
 """Lists the checkpoints on disk and checks that they are complete, for users and before a restore.
 
-Reads only local folders and object stores, and therefore also covers ended topologies, copies and moved folders. A
+This module reads only local folders and object stores, so it also covers ended topologies, copies and moved folders. A
 checkpoint exists if it has metadata; a checkpoint with unreadable metadata is listed as damaged. No files are changed.
 """
 

@@ -21,7 +21,7 @@ Keys = tuple[set[Any], ...]
 
 #: Number of deltas of one level that are merged into a delta of the next level.
 FAN: Final = 16
-#: Maximum number of failed captures that are kept separately; the keys of further captures are joined.
+#: Maximum number of failed captures that are kept separately; the keys of further captures are merged.
 _LOOSE_MAX: Final = 8
 
 
@@ -40,7 +40,7 @@ class Link(Struct):
 
 
 class Plan(Struct):
-    """The content of one state in a checkpoint."""
+    """The keys of one keyed state that a checkpoint writes, and the segments that it reuses."""
 
     kept: list[Link]
     keys: Keys | None

@@ -94,8 +94,8 @@ def problems(
 
 
 def at_savepoint(metadata: checkpoint_pb2.Metadata, parallelism: Mapping[str, int]) -> checkpoint_pb2.Metadata:
-    """Return the content of a savepoint that a topology with this parallelism takes after it restores this checkpoint:
-    the topology's own components, and no tuples in flight.
+    """Return the content of a savepoint that a topology with this parallelism would take after restoring this
+    checkpoint: the topology's own components, and no tuples in flight.
     """
     found = checkpoint_pb2.Metadata()
     found.CopyFrom(metadata)

@@ -102,7 +102,7 @@ class Replicator:
         number = missing[-1]
         self._tried.add(number)
         if self._cleaning is not None and number < max(there, default=0):
-            # A removal only spares files that are newer than all checkpoints of the target.
+            # Wait for the removal, because it spares only files that are newer than all checkpoints of the target.
             wait((self._cleaning,))
         record = next(record for record in sound if record.checkpoint == number)
         if self._copy(record, there):
@@ -157,7 +157,7 @@ class Replicator:
 
     def _copy_files(self, number: int, sets: Sets, source: CheckpointStore) -> None:
         self._target.pin(number, [ref for ref in sets.skip if ref.path.startswith("shared/")])
-        # Pinned files stay; but a removal of older checkpoints may have been faster than the pin.
+        # Pinned files stay, but a removal may have deleted some of the files before they were pinned.
         wanted = [*sets.copy, *self._target.missing(sets.skip)]
         copies = [self._copiers.submit(self._copy_file, number, ref, source) for ref in wanted]
         done, rest = wait(copies, return_when=FIRST_EXCEPTION)
@@ -208,7 +208,7 @@ class Replicator:
         there = set(self._target.checkpoints())
         kept, dropped = self._known(sorted(there & keep)), self._known(sorted(there - keep))
         if len(kept) < len(there & keep) or not kept:
-            return  # an unreadable checkpoint may need any file; and at least one must be kept
+            return  # an unreadable checkpoint may need any file, and at least one checkpoint must be kept
         self._cleaning = self._cleaner.submit(self._remove, kept, dropped, sweep)
 
     def _remove(self, kept: list[Metadata], dropped: list[Metadata], sweep: bool) -> None:

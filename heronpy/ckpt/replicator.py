@@ -103,14 +103,14 @@ class ReplicaService:
                     self._reports.send(self.replicator)
                     self._changed.wait(LOOK_S)
             if records := self._records():
-                with contextlib.suppress(ObjectsError, StoreError):  # the next replicator's first sweep makes up for it
+                with contextlib.suppress(ObjectsError, StoreError):  # the next replicator removes the files
                     self.replicator.finish(records)
         finally:
             watch.cancel()
             self.replicator.close()
 
     def ask_to_stop(self) -> None:
-        """Stop the service soon: the copy in progress is abandoned and stays invisible."""
+        """Request the end of the service. The copy in progress is abandoned and stays invisible."""
         self.stop.set()
         self._changed.set()
         self.replicator.give_up()

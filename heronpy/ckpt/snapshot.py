@@ -110,7 +110,7 @@ class TaskState:
         if loader.mine is not None:
             snapshot = loader.mine
             self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
-        # Files of another topology instance, or of other tasks, are read but never named again.
+        # Files of another topology instance, or of other tasks, are read but never named in new snapshots.
         ours = loader.mine is not None and same_place(store.folder, self.store.folder)
         if ours and loader.mine is not None:
             self._pieces = Pieces(pieces_of(loader.mine))
@@ -196,7 +196,7 @@ class TaskState:
             chain.aborted(checkpoint)
         self._pieces.pending.pop(checkpoint, None)
         if self.uploads is not None:
-            # The cause may be a missing file that was reused; `_sound_chain` detects that.
+            # The cause may be a missing file that was reused: check the files, so that `_sound_chain` detects that.
             links = [link for chain in self._chains.values() for link in chain.links or ()]
             self.uploads.look_for([segment.file for link in links for segment in link.segments])
 

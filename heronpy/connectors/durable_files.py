@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class UntilDone(Protocol):
-    """Repeats an action while the disk is full or the store is unreachable; returns the action's result."""
+    """Retries an action while the disk is full or the store is unreachable; returns the action's result."""
 
     def __call__(self, action: Callable[[], T], /) -> T: ...
 

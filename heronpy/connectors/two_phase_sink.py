@@ -147,7 +147,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
             raise
 
     def until_done(self, action: Callable[[], T], /) -> T:
-        """Repeat `action` while the disk is full or the store is unreachable; return the action's result.
+        """Retry `action` while the disk is full or the store is unreachable; return the action's result.
 
         During this time the topology is DEGRADED, with the cause.
         """

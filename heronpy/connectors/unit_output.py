@@ -53,7 +53,8 @@ class StagedRows(ABC):
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:
-        """Return a writer of files in `stage` whose names begin with `self.prefix`; no rows, no file."""
+        """Return a writer of files in `stage` whose names begin with `self.prefix`. It creates no file if there are no
+        rows."""
 
     @property
     def prefix(self) -> str:

@@ -1,6 +1,6 @@
-"""The gateway's loop: takes hints from sinks and results from the worker, and gives tickets to the worker.
+"""The gateway's loop: receives hints from sinks and results from the worker, and passes tickets to the worker.
 
-The loop has the ROUTER socket for sinks, and tracks the outcomes for which sinks wait. The records of
+The loop owns the ROUTER socket for sinks, and tracks the outcomes for which sinks wait. The records of
 `connectors.spark.records` are the source of truth, so the loop may be killed at any point: its successor scans the
 records, and the sinks repeat their hints.
 
@@ -162,9 +162,10 @@ class Gateway:
         self._worker = Worker(self._inbox, self._driver, settings.max_retries, notify, self._parallel, make_batch)
 
     def run(self) -> int:
-        """Serve until stopped (returns OK) or until the driver is lost (CHILD_ENDED, or FAILURE for a restart).
+        """Serve until this process is stopped or the driver is lost; return the exit code.
 
-        Returns STARTUP_FAILURE if Spark has never started in this run, because a retry would not help.
+        The code is OK after a stop, CHILD_ENDED if the driver's JVM has ended, and FAILURE for any other loss of the
+        driver. It is STARTUP_FAILURE if Spark has never started in this run, because a retry would not help.
         """
         lock = None if self._is_between_hosts else self._lock()
         try:

@@ -38,7 +38,7 @@ LOOK_S = 0.25
 START_S = 300.0
 STOP_S = 5.0
 ENDS_S = 2.0
-#: Prefix of the id of an application that no Spark master has accepted, so that none of its jobs ran.
+#: Prefix of the id of an application that no Spark master has accepted, so none of its jobs has run.
 _UNTAKEN = "spark-application-"
 #: Maximum number of job threads; heronpy never has more containers than this.
 JOBS_MAX = 2000

@@ -3,8 +3,8 @@
 A batch passes through these steps, each durable before the next step begins: attempt started -> staged -> fate (the
 decision: from here on the batch is published, even if processes die) -> published -> outcome -> cleaned up. A
 successor on another host continues from the recorded step, while its predecessor may still run: both carry out the
-fate. A gateway stops when it sees a later gateway. For each task, the newest outcomes are
-kept, more of them than a sink may have batches in progress.
+fate. A gateway stops when it sees a later gateway. For each task, the newest outcomes are kept. Their number is larger
+than the maximum number of batches that a sink may have in progress.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Inbox:
         return done
 
     def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome | None:
-        """Give up a batch; if a different fate was already decided, carry out that fate."""
+        """Record that a batch has failed; if a different fate was already decided, carry out that fate."""
         self.check_permit()
         folder, stem = self.folder(ticket.component), ticket.stem
         stands = folder.decide(stem, Decision(Fate.FAILED, self._by, error=error))
@@ -287,7 +287,7 @@ class DispatchInbox(Inbox):
         return manifest
 
     def _is_fenced(self, folder: SinkFolder, manifest: Manifest) -> bool:
-        return False  # the keeper that hands it over reports the same
+        return False  # every keeper hands over the same content
 
     def _publish(self, manifest: Manifest) -> None:
         if manifest.of_run:  # the id of a run is in the name

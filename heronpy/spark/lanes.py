@@ -30,7 +30,7 @@ class _Lane(Struct):
 
 
 class Lanes:
-    """The known unfinished batches."""
+    """The known unfinished batches, in one lane per sink task."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, int], _Lane] = {}

@@ -27,7 +27,7 @@ def outage_of(error: BaseException) -> str | None:
 
 
 def is_executor_lost(error: BaseException) -> bool:
-    """Whether Spark gave up a job because executors ended, even if the function is the cause."""
+    """Whether Spark aborted a job because executors ended, even if the function is the cause."""
     return any("ExecutorLostFailure" in text_of(one) for one in _chain(error))
 
 

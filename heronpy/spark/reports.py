@@ -48,7 +48,7 @@ class Times:
 
 
 class Reports:
-    """A PUSH socket to the executor of container 0."""
+    """Sends reports to the executor of container 0, through a PUSH socket."""
 
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch

@@ -42,7 +42,7 @@ _PART_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LOCAL_MAX = "spark.sql.execution.arrow.localRelationThreshold"
 #: Size of the first batch: large enough for Spark to run tasks.
 _FIRST_PAIRS = LOCAL_MAX_BYTES // 16
-#: Seconds that a JVM whose sockets are closed takes to end.
+#: Maximum time in seconds between the closing of a JVM's sockets and the end of the JVM.
 _ENDS_S = 2.0
 
 
@@ -151,7 +151,7 @@ class SparkDriver:
         conf, cores = session.conf, session.sparkContext.defaultParallelism
         least = int(conf.get(_PART_ROWS))
         ours = {_PART_ROWS: part_rows(table.num_rows, table.nbytes, cores, least), _LOCAL_MAX: LOCAL_MAX_BYTES}
-        # Set only for this frame, because the user's function may create other frames, and read rows in batches.
+        # Set only for this frame, because these options would also affect other frames of the user's function.
         before = {key: conf.get(key) for key in ours if key not in self._settings.conf}
         try:
             for key in before:

@@ -24,12 +24,12 @@ _COMPILE_LATER = {
 #: Up to this size, the driver puts the rows of a batch into the plan, as Spark does up to 48 MB: then Spark knows their
 #: number, but converts the rows one by one in one thread. Larger batches stay Arrow until a task reads them.
 LOCAL_MAX_BYTES = 256 * 1024
-#: Maximum size of a part of a batch, unless Spark makes larger parts: one task may take many parts, and the size of its
-#: message is limited.
+#: Maximum size of a part of a batch, unless Spark's own parts are larger. One task may get many parts, and the size of
+#: its message is limited.
 _PART_MAX_BYTES = 16 * MB
 #: Options for the small JVM in which Spark's scripts only print the command line of the large JVM.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: The driver's share of memory. Tasks use the remaining memory, because all containers of a host share its memory.
+#: The driver's share of its container's memory. It is small, because all tasks on the host need memory, too.
 MEMORY_SHARE = 1 / 8
 _MEMORY_MIN, _MEMORY_MAX = GB, 4 * GB
 #: Spark refuses to start below 450 MB.
@@ -74,7 +74,8 @@ def driver_memory(container_bytes: int) -> str:
 def part_rows(rows: int, size_bytes: int, cores: int, least: int) -> int:
     """Return the number of rows in each part of a batch, so that there are as many tasks as cores.
 
-    `least`: Spark's own number of rows per part, which is the minimum, because each part becomes a task.
+    `least`: the minimum, which is Spark's own number of rows per part. It avoids many small tasks, because each part
+    becomes a task.
     """
     fitting = rows * _PART_MAX_BYTES // max(1, size_bytes)
     return max(least, min(-(-rows // max(1, cores)), fitting))

@@ -32,7 +32,7 @@ from heronpy.storage.objects.port import ObjectsError
 
 log = logging.getLogger("heronpy.spark")
 
-#: Number of attempts that may kill the gateway, its driver or its executors before a batch is given up.
+#: A batch fails if more attempts than this number kill the gateway, its driver or its executors.
 DEATHS_MAX = 5
 RETRY_INITIAL_S = 0.5
 RETRY_MAX_S = 10.0
@@ -44,7 +44,7 @@ class Result(Struct):
     ticket: Ticket
     outcome: Outcome | None = None
     retry_in_s: float | None = None
-    #: The last exception, if the batch was given up.
+    #: The last exception, if the batch has failed.
     error: BaseException | None = None
     component: str = ""
     seconds: float = 0.0
@@ -91,7 +91,7 @@ class Worker:
         #: Number of counted attempts, for batches whose record still counts an attempt that an outage has ended.
         self._uncounted: dict[Ticket, int] = {}
         self._lock = threading.Lock()
-        #: Whether the driver is about to be killed, so that no failure is a batch's fault.
+        #: Whether the driver is about to be killed; failures of batches then do not count.
         self._ending = False
         self._threads = [
             threading.Thread(target=self._serve if number else self._run, name=f"spark-worker-{number}", daemon=True)

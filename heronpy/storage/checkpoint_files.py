@@ -160,7 +160,7 @@ def parse_metadata(data: bytes, path: str | os.PathLike[str], checkpoint: int) -
     if magic != _MAGIC:
         raise DamagedFileError(path, "is not the metadata of a checkpoint")
     if version != FORMAT:
-        raise DamagedFileError(path, f"has format {version}, and this release of heronpy reads format {FORMAT}")
+        raise DamagedFileError(path, f"has format {version}, but this release of heronpy reads format {FORMAT}")
     if len(body) != length:
         raise DamagedFileError(path, f"contains {len(body)} bytes of metadata instead of {length}")
     if hashlib.sha256(body).digest() != digest:

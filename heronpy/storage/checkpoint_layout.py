@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 METADATA: Final = "metadata"
-#: An empty file in an abandoned checkpoint: its topology was later restored from an older checkpoint.
+#: The name of an empty file in an abandoned checkpoint, whose topology was later restored from an older checkpoint.
 ABANDONED: Final = "abandoned"
 
 _FOLDER: Final = re.compile(r"chk-([0-9]{1,19})")

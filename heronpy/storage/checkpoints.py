@@ -6,7 +6,7 @@
     shared/<sha256>-<checkpoint>     immutable pieces that later checkpoints share; the name includes the writer
     taskowned/                       never changed by this module
 
-There are no locks, and no decision depends on the time.
+There are no locks, and no decision depends on a clock.
 
 Invariants: a file is complete or absent; a checkpoint exists if its metadata exists, and metadata is written after a
 listing has shown every file that it names; a path outside the topology's folder is refused. Each checkpoint writes its
@@ -93,7 +93,7 @@ class CheckpointStore:
         self.bytes_written = 0
         """Number of bytes of all files written by this object, including those in the spool."""
         if objects is None:
-            assert isinstance(self.folder, Path), "only a folder needs no objects"
+            assert isinstance(self.folder, Path), "a store that is not a folder needs objects"
             objects = FolderObjects(self.folder, fsync)
         self._objects = objects
         self._limits = limits
@@ -173,7 +173,7 @@ class CheckpointStore:
         try:
             self._send(path, file, file.stat().st_size)
             file.unlink()
-        except OSError as error:  # the checkpoint was given up, and the spool was emptied
+        except OSError as error:  # the checkpoint was abandoned, and the spool was emptied
             raise StoreError(f"{file} cannot be uploaded ({error.strerror or error})") from error
 
     def drop(self, checkpoint: int) -> None:
@@ -293,7 +293,7 @@ class CheckpointStore:
             return False
 
     def look_for(self, refs: Iterable[FileRef]) -> None:
-        """Find out in a thread which of these objects are missing, because a checkpoint that reuses them has failed."""
+        """Find out in a thread which of these objects are missing, after a checkpoint that reuses them has failed."""
         wanted = [ref for ref in refs if ref.path]
         if wanted and self._looking.acquire(blocking=False):
             threading.Thread(target=self._look_for, args=(wanted,), name="checkpoint-look", daemon=True).start()

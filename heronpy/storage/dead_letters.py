@@ -1,8 +1,8 @@
-"""Dead letters on disk: given-up tuples, as one JSON object per line.
+"""Dead letters on disk: tuples that are no longer retried, as one JSON object per line.
 
 Each task has one current file and one older file below `<working_dir>/dead-letters/`. Invariants: the two files
-together never exceed the allowed size; a line is written whole or, if the machine dies, is the
-last line of its file, and readers skip it; values that JSON cannot represent are written as text, not dropped.
+together never exceed the allowed size; only the last line of a file can be incomplete, after the machine has died, and
+readers skip it; values that JSON cannot represent are written as text, not dropped.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ class Pins:
 
     @contextlib.contextmanager
     def removing(self, paths: Iterable[str]) -> Iterator[list[str]]:
-        """Yield the unprotected files, which the block may remove; a thread that pins one of these files waits."""
+        """Yield the unprotected files, which the block may remove. A thread that pins one of these files waits for the
+        end of the block."""
         with self._changed:
             doomed = set(paths).difference(*self._pins.values())
             self._doomed |= doomed

@@ -325,14 +325,20 @@ def _check_name(name: str) -> str:
 def _link_target(name: str, target: str) -> str:
     """Return the target of a symbolic link, as a name in the package."""
     if target.startswith("/"):
-        raise PackageError(f"{name!r} in the package is a link to {target!r}, which is outside of the package")
+        raise PackageError(
+            f"{name!r} in the package is a link to {target!r}, which is outside of the package; replace the link with"
+            " its target"
+        )
     return _inside(name, posixpath.join(posixpath.dirname(name), target))
 
 
 def _inside(name: str, target: str) -> str:
     normal = posixpath.normpath(target)
     if normal.startswith(("/", "..")) or normal == ".":
-        raise PackageError(f"{name!r} in the package is a link to {target!r}, which is outside of the package")
+        raise PackageError(
+            f"{name!r} in the package is a link to {target!r}, which is outside of the package; replace the link with"
+            " its target"
+        )
     return normal
 
 
@@ -341,7 +347,7 @@ def _make_directory(destination: Path, path: Path) -> None:
         make_folders(path)
     except (FileExistsError, NotADirectoryError):
         name = path.relative_to(destination)
-        raise PackageError(f"'{name}' in the package is both a file and a directory") from None
+        raise PackageError(f"'{name}' in the package is both a file and a directory; rename one of them") from None
 
 
 def _make_link(destination: Path, entry: Entry, targets: dict[str, str]) -> None:
@@ -359,9 +365,14 @@ def _make_link(destination: Path, entry: Entry, targets: dict[str, str]) -> None
     for name in (entry.name, end):
         # A parent that is a link would make the outcome depend on the order of the links.
         if any(str(parent) in targets for parent in PurePosixPath(name).parents):
-            raise PackageError(f"{entry.name!r} in the package is a link through another link")
+            raise PackageError(
+                f"{entry.name!r} in the package is a link through another link; replace the link with its target"
+            )
     if not os.path.lexists(target) or target.is_symlink():
-        raise PackageError(f"{entry.name!r} in the package links to {end!r}, which is not in the package")
+        raise PackageError(
+            f"{entry.name!r} in the package links to {end!r}, which is not in the package; add the target, or remove"
+            " the link"
+        )
     _make_directory(destination, path.parent)
     if entry.hard:
         os.link(target, path)

@@ -51,7 +51,7 @@ class Spool:
         while self._held() + len(data) > self._max_bytes:
             if os.getpid() == self._pid:
                 upload(checkpoint)
-                # The remaining files belong to another checkpoint, whose thread gives up.
+                # The remaining files belong to another checkpoint, which its thread abandons.
                 if self._held() + len(data) <= self._max_bytes:
                     break
             time.sleep(LOOK_S)

@@ -39,8 +39,8 @@ FREE_MIN_BYTES: Final = 16 << 20
 _CLAIM: Final = "checkpoint-store"
 #: Folder, in the working folder of a topology, in which files wait until they are uploaded.
 SPOOL: Final = "spool"
-#: Minimum number of checkpoints that an object store keeps: a task may not know of the newest checkpoint yet, and
-#: build on the previous checkpoint.
+#: Minimum number of checkpoints that an object store keeps: a task that does not know of the newest checkpoint yet
+#: builds on the previous checkpoint.
 RETAINED_MIN: Final = 2
 _FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
 
@@ -105,7 +105,8 @@ def check_stores(settings: CheckpointSettings) -> None:
     for spec in specs_of(settings) if remote is None else []:
         if spec.root in roots:
             raise ConfigError(
-                f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}"
+                f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root};"
+                " give each store its own folder"
             )
         check_root(spec.root, f"checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
         roots[spec.root] = spec.name

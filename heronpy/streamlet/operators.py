@@ -113,7 +113,7 @@ class ConsumeBolt(FunctionBolt):
 
 
 class LogBolt(ElementBolt):
-    """Logs elements at INFO."""
+    """Writes each element to the log of its task, at level INFO."""
 
     outputs = ()
 
@@ -193,7 +193,7 @@ def key_and_value(element: Any, what: str) -> tuple[Any, Any]:
     text = repr(element)
     shown = text if len(text) <= 80 else text[:77] + "..."
     raise StreamletError(
-        f"{what} is {shown}, but joins and reductions by key take (key, value) pairs; create pairs with map"
+        f"{what} is {shown}, but joins and reductions by key need (key, value) pairs; create pairs with map"
     )
 
 
@@ -241,7 +241,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-#: Longest pause in seconds of an exhausted source, which waits for acks, which end the input, or for a fail.
+#: Longest pause in seconds of an exhausted source that waits for the last acks or for a fail.
 _ENDING_WAIT_S = 0.05
 #: Key, in the state of a task, of the number of elements that a generator function has yielded.
 _TAKEN = "elements.taken"

@@ -124,7 +124,7 @@ class Streamlet(Generic[_T_co]):
     def clone(self, num_clones: int) -> list[Streamlet[_T_co]]:
         """Return `num_clones` streamlets, each with all elements of this streamlet."""
         if isinstance(num_clones, bool) or not isinstance(num_clones, int) or num_clones < 1:
-            raise StreamletError(f"clone takes 1 or more clones, not {num_clones!r}")
+            raise StreamletError(f"the number of clones is {num_clones!r}; give an int of 1 or more")
         return [self.repartition(self.get_num_partitions()) for _ in range(num_clones)]
 
     def union(self, other_streamlet: Streamlet[_U]) -> Streamlet[_T_co | _U]:

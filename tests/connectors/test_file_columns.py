@@ -215,7 +215,7 @@ def test_the_schema_is_that_of_the_inputs(tmp_path: Path) -> None:
     for inputs, given, sentence in (
         ({source: Grouping.SHUFFLE, other: Grouping.SHUFFLE}, None, "the schemas of its inputs and of schema= differ"),
         ({source: Grouping.SHUFFLE}, pa.schema([("n", pa.int8())]), "the schemas of its inputs and of schema= differ"),
-        ({source["plain"]: Grouping.SHUFFLE}, None, r"declare one with Stream\(schema=...\), or give schema="),
+        ({source["plain"]: Grouping.SHUFFLE}, None, r"declare one with Stream\(schema=...\), or pass a pyarrow.Schema"),
         ({source: Grouping.SHUFFLE}, {"n": "int64"}, "must be a pyarrow.Schema, not dict"),
         ({}, None, "not all of its input streams declare an Arrow schema"),
     ):
@@ -235,7 +235,7 @@ def test_what_cannot_be_written_is_refused_at_submit(tmp_path: Path, monkeypatch
     monkeypatch.setattr(pq, "ParquetWriter", Older)
     for options, sentence in (
         ({"format": "parquet", "schema": pa.schema([("took", pa.duration("us"))])},
-         r"field 'took' is duration\[us\], which this pyarrow cannot write as Parquet; use format='arrow'"),
+         r"field 'took' is duration\[us\], which the installed pyarrow cannot write as Parquet; use format='arrow'"),
         ({"format": "arrow", "schema": pa.schema([("at", pa.timestamp("ns"))])}, "no nanoseconds"),
         ({"format": "arrow", "fields": ["m"]}, "leave out fields="),
         ({"format": "jsonl"}, "schema of a FileSink works with the formats arrow and parquet, not with jsonl"),

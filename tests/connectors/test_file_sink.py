@@ -137,7 +137,7 @@ def test_a_zombie_publishes_nothing_and_harms_nothing(out: Path) -> None:
     assert (counts["files-published"], counts["files-missing"]) == (0, 1)
     assert successor.counts.get_value_and_reset()["files-removed"] == 2
     assert "are missing" in zombie.delegate.lines[-1]
-    with pytest.raises(FencedError, match="a newer process has replaced this process"):
+    with pytest.raises(FencedError, match="a newer process that has replaced this one"):
         zombie.pre_save("2")
     assert zombie.counts.get_value_and_reset()["writes-refused"] == 1
     assert rows_of(out) == [[1], [2]]

@@ -191,7 +191,7 @@ def test_metadata_of_another_format_says_so(store: CheckpointStore, other: int) 
     data = bytearray(path.read_bytes())
     data[8] = other
     path.write_bytes(data)
-    with pytest.raises(DamagedFileError, match=f"has format {other}, and this release of heronpy reads format 2"):
+    with pytest.raises(DamagedFileError, match=f"has format {other}, but this release of heronpy reads format 2"):
         store.load_metadata(1)
 
 

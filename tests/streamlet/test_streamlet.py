@@ -252,7 +252,7 @@ def test_mistakes_are_named() -> None:
         (lambda: source.set_num_partitions(0), "number of partitions is 0"),
         (lambda: source.set_name(""), "non-empty str"),
         (lambda: source.transform(len), "TransformOperator subclass"),  # type: ignore[arg-type]
-        (lambda: source.clone(0), "clone takes 1 or more clones"),
+        (lambda: source.clone(0), "the number of clones is 0; give an int of 1 or more"),
         (lambda: source.union(3), "union takes a Streamlet"),  # type: ignore[arg-type]
         (lambda: source.join(source, 10, operator.add), "takes a WindowConfig"),  # type: ignore[arg-type]
         (lambda: Config([]), "Config takes a dict"),  # type: ignore[arg-type]

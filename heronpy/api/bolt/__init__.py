@@ -1,1 +1,1 @@
-"""Bolts."""
+"""The base classes of bolts."""

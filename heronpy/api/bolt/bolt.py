@@ -67,7 +67,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def or_batches(process: _Method) -> _Method:
-    """Mark a `process` that is unused if its class also has `process_batch`; an override of it is not marked."""
+    """Mark a `process` method as unused if its class also has `process_batch`. Overrides are not marked."""
     process.or_batches = True  # type: ignore[attr-defined]
     return process
 

@@ -1,1 +1,1 @@
-"""Spouts."""
+"""The base classes of spouts."""

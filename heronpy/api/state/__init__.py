@@ -1,1 +1,1 @@
-"""State of stateful components."""
+"""State that components keep across failures."""

@@ -6,9 +6,9 @@ as changed when it is written or deleted, and also when its mutable value (a lis
 `state[word].append(x)` is saved. If a list is kept in a variable and modified later, without another read from the
 state, the change is not saved.
 
-A checkpoint may read the state while the task changes it. Before the first change of a key after the cut, the state
-saves the key's old value (`Cut.save`). So the cut needs no copy, and the reader sees the state at the cut. The writer
-saves *before* it writes; the reader checks for a saved value *after* it has read.
+A checkpoint may read the state while the task changes it. The checkpoint reads a *cut*: the state at one moment,
+without a copy. Before a key changes for the first time after the cut, the state saves the key's old value (`Cut.save`).
+The writer saves *before* it writes; the reader checks for a saved value *after* it has read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from heronpy.plan.grouping import group_range, key_group_of_hash, task_index
 from heronpy.wire.codec import PLAIN, freeze
 
 ABSENT: Final = object()
-#: The most expired keys that one write removes, so that freeing memory causes no pause.
+#: Maximum number of expired keys that one write removes, so that freeing memory causes no pause.
 _PURGE_PER_WRITE: Final = 2
 _FIXED: Final = PLAIN | {
     complex,
@@ -108,7 +108,8 @@ def task_of_partition(log: Any, number: int, parallelism: int) -> int:
 class PartitionOwner:
     """Determines which partitions of a partitioned state belong to one task. A key is a pair (log, number)."""
 
-    #: Partitions are few and not divided into key groups: a task reads all of them from a checkpoint and keeps some.
+    #: There are few partitions, so all have the same key group: a task reads all of them from a checkpoint and keeps
+    #: its own.
     groups = range(1)
     width = 2
 

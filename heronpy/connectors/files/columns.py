@@ -36,7 +36,8 @@ def format_problem(format_name: str, schema: pa.Schema) -> str | None:
                 writer.write_table(alone.empty_table())
         except (pa.ArrowException, ValueError):
             return (
-                f"field {field.name!r} is {field.type}, which this pyarrow cannot write as Parquet; use format='arrow'"
+                f"field {field.name!r} is {field.type}, which the installed pyarrow cannot write as Parquet;"
+                " use format='arrow'"
             )
     return None
 
@@ -45,7 +46,9 @@ def _parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise MissingLibraryError("format='parquet' of a FileSink needs pyarrow with Parquet; add pyarrow") from None
+        raise MissingLibraryError(
+            "format='parquet' of a FileSink needs pyarrow with Parquet; install pyarrow"
+        ) from None
     return pyarrow.parquet
 
 
@@ -152,8 +155,8 @@ def common_schema(component: str, given: pa.Schema | None, declared: Sequence[pa
     found = [schema for schema in (given, *declared) if schema is not None]
     if not found or (given is None and None in declared):
         raise ConfigError(
-            f"{component} writes columns, but not all of its input streams declare an Arrow schema here; declare one"
-            " with Stream(schema=...), or give schema=, a pyarrow.Schema"
+            f"{component} writes columns, but not all of its input streams declare an Arrow schema; declare one"
+            " with Stream(schema=...), or pass a pyarrow.Schema as schema="
         )
     pa = arrow()
     if not all(isinstance(schema, pa.Schema) for schema in found):

@@ -36,7 +36,7 @@ SUFFIXES = {JSON: "jsonl", TEXT: "txt", ARROW: "arrow", PARQUET: "parquet"}
 class FileOptions(Struct, frozen=True):
     folder: str
     format: str = JSON
-    #: Names of the values; without names, lines are arrays.
+    #: Names of the values. Without names, the lines are JSON arrays.
     fields: tuple[str, ...] = ()
     #: Arrow schema of the rows, for the column formats.
     schema: pa.Schema | None = None

@@ -33,11 +33,11 @@ _BUFFER_BYTES = 256 * 1024
 
 
 class Takeover(NamedTuple):
-    """The files of its predecessors that a restored task published, removed or did not find."""
+    """The outcome of a restored task's clean-up of its predecessors' files: published, removed and missing files."""
 
     published: list[str]
     removed: list[str]
-    #: Prepared files of the checkpoint that are missing in every state.
+    #: Prepared files of the checkpoint that exist neither as pending nor as published files.
     missing: list[str]
 
 
@@ -60,7 +60,7 @@ class _OpenFile(io.FileIO):
 
 
 class PartFiles:
-    """Writes the files of one process of one task. `attempt` consists of digits, or of x and hex digits."""
+    """Writes the files of one process of one task. `attempt` consists of digits, or of x followed by hex digits."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class PartFiles:
         return self._file
 
     def prepare(self, number: int) -> str | None:
-        """Make the written rows durable under this number; return the file's base name, None if there are no rows."""
+        """Make the written rows durable under this number; return the file's base name, or None without rows."""
         base = f"{self._stem}-{number}-{self._tail}"
         return base if self._close_as(f"{_PENDING}-{base}") else None
 
@@ -117,7 +117,7 @@ class PartFiles:
             self._until_done(lambda: os.rename(self._open_path, self.folder / name))
         except FileNotFoundError:
             raise FencedError(
-                f"file {self._open_path} was removed; a newer process has replaced this process, so it stops"
+                f"file {self._open_path} was removed by a newer process that has replaced this one; this process stops"
             ) from None
         sync_path(self.folder)
         self.discard()
@@ -136,7 +136,8 @@ class PartFiles:
     # -- publishing ---------------------------------------------------------------------------
 
     def publish(self, bases: Iterable[str]) -> list[str]:
-        """Make prepared files visible; idempotent. Return the files that are missing in every state."""
+        """Make prepared files visible; idempotent. Return the files that exist neither as pending nor as published
+        files."""
         missing = []
         renamed = False
         for base in bases:
@@ -161,7 +162,8 @@ class PartFiles:
         published = sorted(base for base in wanted if f"{_PENDING}-{base}" in here)
         missing = self.publish(sorted(wanted))
         removed: list[str] = []
-        # A predecessor that is still running may rename a file during the scan: repeat until nothing is left.
+        # A predecessor that is still running may rename a file during the scan, so repeat the scan until it finds no
+        # file.
         while doomed := [name for name in os.listdir(self.folder) if self._is_void(name, wanted, checkpoint)]:
             for name in doomed:
                 with contextlib.suppress(FileNotFoundError):
@@ -180,7 +182,7 @@ class PartFiles:
         return name.partition("-")[2] not in wanted
 
     def _mine(self, name: str) -> re.Match[str] | None:
-        """Whether this task wrote the file in this run."""
+        """Return the match of a file's name if this task wrote the file in this run, otherwise None."""
         match = (_OPEN_NAME if name.startswith(_OPEN) else _NUMBERED_NAME).fullmatch(name)
         if match is None or match["run"] != self._run:
             return None

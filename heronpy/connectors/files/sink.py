@@ -55,7 +55,7 @@ class FileSink(TwoPhaseSink):
     """
 
     metric = "file-sink"
-    #: Prepared files that may be unpublished.
+    #: Key of the prepared files that may not be published yet.
     state_key = "files.prepared"
 
     @classmethod

@@ -14,14 +14,13 @@ from heronpy.connectors.files.options import SUFFIXES, FileOptions
 from heronpy.connectors.files.writers import writer_of
 from heronpy.connectors.unit_output import SinkWriter, StageFile, UnitOutput, drop_hidden, publish_file
 
-#: Pattern of a unit's folder, with its generation and its id.
+#: Pattern of the name of a unit's folder, which contains the unit's generation and id.
 _UNIT = re.compile(r"unit=(\d+)-(\d+)")
 
 
 class FileUnits(UnitOutput):
-    """Stages and publishes `part-<component>-<generation>-<unit>-<run>.0.<suffix>`, named as in a stream.
-
-    A stream does not touch the files of other runs.
+    """Stages and publishes the files `part-<component>-<generation>-<unit>-<run>.0.<suffix>`. Their names
+    have the same form as in a stream. A stream does not touch the files of other runs.
     """
 
     def __init__(self, component: str, options: FileOptions) -> None:

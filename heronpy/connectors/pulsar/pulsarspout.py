@@ -1,14 +1,15 @@
 """A spout that reads a Pulsar topic.
 
 All tasks share one failover subscription named after the topology. Under ATLEAST_ONCE a message is
-acknowledged when its tuple is fully processed and negatively acknowledged when it fails, so that
-Pulsar sends it again. Under ATMOST_ONCE a message is acknowledged when its tuple is emitted. Under EFFECTIVELY_ONCE a
-message is acknowledged when a checkpoint that covers its tuple is complete. The checkpoint lists its unacknowledged
-messages, which a restore acknowledges, and skips if Pulsar sends them again. The spout needs the package
-`pulsar-client`.
+acknowledged when its tuple is fully processed. It is negatively acknowledged when its tuple fails, so that Pulsar sends
+it again. Under ATMOST_ONCE a message is acknowledged when its tuple is emitted. Under EFFECTIVELY_ONCE a message is
+acknowledged when a checkpoint that covers its tuple is complete. The checkpoint lists the messages that are not
+acknowledged yet. A restored task acknowledges these messages, and skips them if Pulsar sends them again. The spout
+needs the package `pulsar-client`.
 
-The spout never blocks in `receive`, because earlier emits would stay unsent meanwhile. While the client's queue is
-empty, the spout polls the queue after a millisecond and doubles the pause up to PULSAR_RECEIVE_TIMEOUT_MS.
+The spout never blocks in `receive`, because tuples emitted earlier would not be sent before the call returns. While the
+client's queue is empty, the spout polls the queue after a millisecond and doubles the pause up to
+PULSAR_RECEIVE_TIMEOUT_MS.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
 
     def init_state(self, state: Any) -> None:
         self._state = state
-        #: Messages emitted since the last checkpoint; and messages that wait for the end of a checkpoint, by its id.
+        #: Messages emitted since the last checkpoint, and the messages of each unfinished checkpoint, by its id.
         self._emitted: list[Any] = []
         self._open: dict[int, list[Any]] = {}
 
@@ -135,11 +136,11 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
             self.consumer.acknowledge(message_id)
 
     def ack(self, tup_id: Any) -> None:
-        """Acknowledge the message, because it was processed."""
+        """Acknowledge the message, because its tuple is fully processed."""
         self.consumer.acknowledge(tup_id)
 
     def fail(self, tup_id: Any) -> None:
-        """Request that Pulsar sends the message again."""
+        """Negatively acknowledge the message, so that Pulsar sends it again."""
         self.consumer.negative_acknowledge(tup_id)
 
     def close(self) -> None:

@@ -24,9 +24,9 @@ class PulsarStreamlet(Streamlet[Any]):
     ) -> None:
         super().__init__()
         if service_url is None:
-            raise RuntimeError("Pulsar Service Url cannot be None")
+            raise RuntimeError("a PulsarStreamlet needs the URL of a Pulsar service; pass service_url=")
         if topic_name is None:
-            raise RuntimeError("Pulsar Topic Name cannot be None")
+            raise RuntimeError("a PulsarStreamlet needs the name of a topic; pass topic_name=")
         if stage_name is not None:
             self.set_name(stage_name)
         if parallelism is not None:
@@ -46,7 +46,7 @@ class PulsarStreamlet(Streamlet[Any]):
         receive_timeout_ms: int | None = None,
         input_schema: Callable[[bytes], list[Any]] | None = None,
     ) -> PulsarStreamlet:
-        """Create a PulsarStreamlet."""
+        """Create a PulsarStreamlet; the arguments are those of the constructor."""
         return PulsarStreamlet(service_url, topic_name, stage_name, parallelism, receive_timeout_ms, input_schema)
 
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:

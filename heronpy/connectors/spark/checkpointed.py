@@ -4,7 +4,7 @@ This module writes the owner records of one task, its rows, and its manifests in
 when a checkpoint is taken, and is handed over to the gateway when that checkpoint is complete. Batch numbers are part
 of the state, so batches written again after a restore have the same ids as the lost batches. A restored process first
 becomes the owner: from then on the gateway refuses batches that older attempts wrote after the restored checkpoint.
-Then the process retracts published batches of this kind, which exist only if a later checkpoint was damaged.
+Then the process retracts such batches if they were published, which happens only if a later checkpoint was damaged.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class CheckpointedOutbox(BatchWriter):
         self._number = number
 
     def prepare(self, checkpoint: int) -> None:
-        """Add the batches since the last checkpoint to this checkpoint, still invisible to the gateway."""
+        """Add the batches since the last checkpoint to this checkpoint. The gateway does not see them yet."""
         self._check_permit()
         while self._staged:
             manifest = replace(self._staged[0], checkpoint=checkpoint)
@@ -178,7 +178,7 @@ def _folder_of(state: Mapping[str, Any]) -> SinkFolder:
     """Return the location of a restored checkpoint's batches. Raises ConfigError if this host cannot access it."""
     if "place" not in state:
         raise ConfigError(
-            f"the restored checkpoint refers to batches in {state['folder']}, in the format of an earlier heronpy;"
+            f"the restored checkpoint refers to batches in {state['folder']}, in the format of an earlier release;"
             " restore it once with that release, let Spark finish, and take another savepoint"
         )
     place = place_of(state["place"])

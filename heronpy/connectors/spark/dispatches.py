@@ -98,7 +98,7 @@ class DispatchFolder:
 
 
 def hold_gateway_lock(units: Path) -> int:
-    """Return a descriptor that locks a pipeline while open, which shows that a gateway on this host is using it."""
+    """Lock a pipeline, to show that a gateway on this host is using it; return the descriptor that holds the lock."""
     make_folders(units)
     lock = open_lock(units / _LOCK)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -106,7 +106,8 @@ def hold_gateway_lock(units: Path) -> int:
 
 
 def lock_out_gateways(units: Path) -> int:
-    """Return a descriptor that keeps out gateways on this host while open. Raises ConfigError if a gateway runs."""
+    """Lock a pipeline against gateways on this host; return the descriptor that holds the lock. Raises ConfigError if a
+    gateway is using the pipeline."""
     make_folders(units)
     lock = open_lock(units / _LOCK)
     if not try_flock(lock):

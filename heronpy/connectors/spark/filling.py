@@ -5,7 +5,7 @@ batch is known while it grows. For tuples that arrive as batches, no code runs p
 Until the schema is known (it may be inferred from the first batch), the values are kept unconverted.
 
 A batch is handed over when it is full or old enough, or later while Spark is behind. A batch costs Spark about the
-same regardless of its size. So while batches of a task wait for Spark, the next batch grows instead of queuing behind
+same, regardless of its size. So while batches of a task wait for Spark, the next batch grows instead of queuing behind
 them, and a backlog is processed in a few large jobs.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Number of uncommitted batches of a task that keep Spark busy: one in progress and one waiting.
 AHEAD = 2
-#: A growing batch contains at most this multiple of `rows`, because the task keeps its tuples, which may be many.
+#: A growing batch contains at most this multiple of `rows`, because the task keeps the tuples of its batch in memory.
 GROWTH_MAX = 16
 
 
@@ -38,7 +38,7 @@ class Step(Enum):
 
     FILL = "fill"
     HAND_OVER = "hand over"
-    #: Take no more tuples until a batch has its outcome, then hand the batch over.
+    #: Take no more tuples until an earlier batch has its outcome, then hand over the current batch.
     WAIT = "wait"
 
 
@@ -101,7 +101,7 @@ class Filling:
         self._rows = 0
         #: Size of the rows in bytes: the size of the columns, or an estimate while the schema is unknown.
         self.size_bytes = 0
-        #: Mean size of the last rows, initially that of the previous batch; infinite before any row.
+        #: Mean size of the most recent rows in bytes, initially from the previous batch; infinite before the first row.
         self.row_bytes = row_bytes
         self._tables: list[pa.Table] = []
         #: Rows that are not in a table yet, because the schema is unknown.

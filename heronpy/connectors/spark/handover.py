@@ -34,7 +34,7 @@ class Manifest(Struct):
     task: int
     incarnation: int
     number: int
-    #: Number of the previous batch of the same incarnation; 0 for its first batch. It determines the order.
+    #: Number of the previous batch of the same incarnation; 0 for its first batch.
     after: int
     rows: int
     #: Whether the gateway may commit the batch after its writer was replaced: True if tuples are never replayed.
@@ -44,7 +44,7 @@ class Manifest(Struct):
     checkpoint: int = 0
     #: Size of the rows on disk in bytes.
     size_bytes: int = 0
-    #: The gateway sets the other fields: attempts that were started, attempts that raised, and the output to publish.
+    #: The gateway sets the other fields: attempts started, attempts that raised an exception, and output to publish.
     started: int = 0
     raised: int = 0
     prepared: bool = False
@@ -130,5 +130,5 @@ def parse_stem(name: str) -> tuple[int, int, int] | None:
 
 
 def stem_order(stem: str) -> tuple[int, int, int]:
-    """Return a key that sorts stems, oldest first."""
+    """Return a key that sorts the stems of batches, oldest first."""
     return parse_stem(stem) or (0, 0, 0)

@@ -1,4 +1,6 @@
-"""The sink task's socket to the gateway: it sends hints and receives outcomes. Only `wait` blocks.
+"""The sink task's socket to the gateway: it sends hints and receives outcomes.
+
+Only `finished` blocks, for the time that it is given.
 
 Messages are only hints, and records (see records.py) are authoritative, so any message may be lost. The sink repeats
 hints for batches without an outcome, and the gateway answers a repeated hint from its records.
@@ -27,7 +29,8 @@ from heronpy.plan.launch import LaunchSpec
 log = logging.getLogger("heronpy.spark.sink")
 
 MESSAGE_MAX_BYTES = 64 * 1024
-#: Seconds of silence after which the gateway may have a successor elsewhere; without a gateway, the check is sooner.
+#: Interval in seconds at which the task checks whether the gateway has a successor on another host; shorter while no
+#: gateway is known.
 LOOK_S = 5.0
 FIRST_LOOK_S = 1.0
 
@@ -40,7 +43,7 @@ class Ready(msgspec.Struct, tag="ready"):
 
 
 class Probe(msgspec.Struct, tag="probe"):
-    """Sink to gateway: is Spark ready?"""
+    """Sink to gateway: a request for the state of the Spark session."""
 
 
 class Session(msgspec.Struct, tag="session"):
@@ -114,7 +117,7 @@ class GatewayLink:
         if isinstance(endpoint, str):
             connect(self._sock, endpoint)
         self._session: Session | None = None
-        #: Outcomes that arrived while the task asked for the session.
+        #: Outcomes that arrived while `session` read the messages.
         self._early: list[Finished] = []
 
     def _look(self) -> None:

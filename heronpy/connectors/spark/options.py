@@ -38,7 +38,7 @@ class SinkOptions(Struct, frozen=True):
 
     #: "import:module.function" or "pickle:<base64>".
     aggregate: str
-    #: The schema, encoded by rows.encode_schema; empty: inferred.
+    #: The schema, encoded by rows.encode_schema; empty if it is inferred.
     schema: str = ""
     fields: list[str] = []
     batch_rows: int | None = None

@@ -62,7 +62,8 @@ class PatientObjects:
 
 
 class Takeover(Struct, frozen=True):
-    """Counts of the predecessors' batches: withdrawn, left to commit, or already begun by the gateway."""
+    """Counts of the predecessors' batches: withdrawn, left for the gateway to commit, or already begun by the
+    gateway."""
 
     withdrawn: int
     kept: int
@@ -109,7 +110,7 @@ class Outbox(BatchWriter):
             self.incarnation = before.incarnation + 1 if before else 1
             used = max(before.first - 1 if before else 0, folder.highest_number(task))
             claimed = folder.claim_owner(task, Owner(run, self.incarnation, used + 1), by=os.urandom(8).hex())
-            # Records of earlier owners are removed, so a number below the latest number may be unused again.
+            # Records of earlier owners are removed, so a number that was used may look unused.
             if claimed and folder.highest_incarnation(task) == self.incarnation:
                 break
         else:

@@ -18,8 +18,9 @@ defines the layout below `<topology>-<run>`, in the topology's folder `<working_
     <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
 
 The *fate* is one record, written by put-if-absent. The gateways that publish a batch and a sink that withdraws the
-batch compete to write the record: exactly one succeeds, and the others obey the record. Any number of gateways may work
-on a batch; the staged output of the losers is never visible. Fates are kept as long as outcomes.
+batch compete to write the record: exactly one succeeds, and the others carry out the recorded fate. Any number of
+gateways may work on a batch; only the staged output that the record names becomes visible. Fates are kept as long as
+outcomes.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ R = TypeVar("R")
 PATIENCE_S = 20.0
 UP = "up"
 _SUFFIXES = {"rows": ("arrow",), "failed": ("arrow", "json")}
-#: Number of earlier submissions without batches in a topology's folder that are kept for a restore of their outcomes.
+#: Number of earlier submissions without batches whose records are kept, because a restore may need their outcomes.
 RUNS_KEPT = 8
 
 
@@ -71,7 +72,7 @@ class Decision(Struct, frozen=True):
     """The fate of a batch, with its details."""
 
     fate: Fate
-    #: The writer, so that two writers never write the same record: a gateway's epoch or a sink's incarnation.
+    #: The writer, a gateway's epoch or a sink's incarnation, so that records of different writers differ.
     by: str
     #: Pairs [staged, published].
     tables: list[list[str]] = []
@@ -115,7 +116,7 @@ def records_of(launch: LaunchSpec) -> RunRecords:
 def records_at(
     place: str, working_dir: str, topology: str, topology_id: str, patience_s: float = PATIENCE_S
 ) -> RunRecords:
-    """Return the records of a submission; `place` is `heron.spark.handover`."""
+    """Return the records of a submission; `place` is the value of `heron.spark.handover`."""
     objects = open_handover(place, patience_s) if place else FolderObjects(Path(working_dir) / "spark")
     return RunRecords(objects, topology, run_token(topology_id))
 
@@ -209,7 +210,7 @@ class SinkFolder:
     def key(self, kind: str, name: str) -> str:
         return f"{self._start}/{kind}/{name}"
 
-    # -- of the sink ----------------------------------------------------------------------------
+    # -- records of the sink --------------------------------------------------------------------
 
     def write_sink(self, record: bytes) -> None:
         self.objects.put(self._sink_key, record)
@@ -228,7 +229,7 @@ class SinkFolder:
         return f"{self.run_name}/sinks/{self.component}.json"
 
     def owner(self, task: int) -> Owner | None:
-        """Return the highest incarnation of a task."""
+        """Return the record of a task's highest incarnation, which owns the task; None before the first."""
         numbers = self._incarnations(task)
         return _record(self.objects, self._owner_key(task, max(numbers)), Owner) if numbers else None
 

@@ -192,7 +192,7 @@ class RowShape:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _find_misfits(self, field: pa.Field, values: Sequence[Any], misfits: dict[int, Misfit]) -> bool:
-        """Convert each value of an inconvertible batch separately; return whether a value does not fit."""
+        """Convert the values of a column one by one to find those that do not fit; return whether there are any."""
         pa = arrow()
         found = False
         for index, value in enumerate(values):

@@ -34,13 +34,14 @@ from heronpy.plan.launch import LaunchSpec
 #: The function that the gateway calls.
 FUNCTION: Final = "import:heronpy.spark.run_sinks.aggregate_all"
 _PARTITIONS = "spark.sql.shuffle.partitions"
-#: Number of bytes on disk per partition of a shuffle, and maximum number of partitions. Spark joins small partitions.
+#: Number of bytes on disk per partition of a shuffle, and limits for the number of partitions. Spark merges small
+#: partitions.
 PARTITION_BYTES, PARTITIONS_MIN, PARTITIONS_MAX = 16 << 20, 2, 2000
 LOOK_S, REMIND_S = 0.1, 5.0
 
 
 class DispatchFailedError(HeronError):
-    """Spark has given up the dispatch of a run."""
+    """Spark has failed to process the dispatch of a run, and does not retry it."""
 
 
 class SinkRows(Struct, frozen=True):

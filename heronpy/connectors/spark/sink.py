@@ -139,7 +139,7 @@ class SparkSink(TwoPhaseSink):
 
     @classmethod
     def unit_output(cls, component: str, config: Mapping[str, Any]) -> StagedRows:
-        """Return the rows of this sink in a batch run."""
+        """Return the object that stages the rows of this sink in a batch run."""
         from heronpy.connectors.spark.units import SparkUnits
 
         return SparkUnits(component, config)
@@ -177,9 +177,9 @@ class SparkSink(TwoPhaseSink):
         self._shape = RowShape(options.fields, decode_schema(options.schema), AgreedSchema(self._folder))
         self._link = link_to_gateway(launch, safe, who.task, incarnation, records)
         self._batch = Filling(self._shape)
-        #: Tuples that are not in the batch yet, and their maximum number.
+        #: Tuples that are not in the micro-batch yet.
         self._fresh: list[Any] = []
-        #: Batches that are not in the batch yet, and the number of their rows.
+        #: Batches of tuples that are not in the micro-batch yet, and the number of their rows.
         self._batches: list[Batch] = []
         self._waiting = 0
         self._fresh_max = self._room = 1
@@ -339,7 +339,7 @@ class SparkSink(TwoPhaseSink):
             self.reject(one.tuple, one.reason)
 
     def _hand_over(self) -> None:
-        # With checkpoints, wait only for batches that were handed over, because the gateway has no others.
+        # With checkpoints, wait only for batches that were handed over, because the gateway has no other batches.
         self._wait_below(self._limits.uncommitted_max)
         if self._checkpointed is not None:
             with self.refusals_counted():
@@ -379,7 +379,7 @@ class SparkSink(TwoPhaseSink):
             elif now - last_outcome > self._timeout_s:
                 raise DeadlineError(
                     f"the Spark gateway has committed no batch of {self.who.component} for {self._timeout_s:g} s "
-                    f"({len(self._uncommitted)} wait); see its log spark-gateway.log for the reason"
+                    f"({len(self._uncommitted)} are waiting); see its log spark-gateway.log for the reason"
                 )
 
     def _repeat(self, now: float) -> None:
@@ -419,7 +419,7 @@ def _launch() -> LaunchSpec:
     if not path:
         raise ConfigError(
             "a SparkSink runs only in a task of a submitted topology, and HERON_LAUNCH is not set;"
-            ' in a test collect its rows with Simulator(..., sinks="collect")'
+            ' in a test, collect its rows with Simulator(..., sinks="collect")'
         )
     return LaunchSpec.load(path)
 

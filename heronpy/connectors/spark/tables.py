@@ -138,7 +138,8 @@ def unpublish(tables: list[list[str]]) -> None:
             table, *keys = _keys(staged, published)
             table.delete(keys)
         else:
-            # In this order, a concurrent publisher finds nothing, or the output that it has moved is found.
+            # Staged output is removed first: a concurrent publisher then finds nothing, or has moved the output, which
+            # is removed next.
             shutil.rmtree(staged, ignore_errors=True)
             shutil.rmtree(published, ignore_errors=True)
 

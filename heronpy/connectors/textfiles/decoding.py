@@ -69,7 +69,7 @@ def _check_encoding(encoding: str) -> tuple[bool, str]:
         name = codecs.lookup(encoding).name
     except LookupError:
         raise ValueError(
-            f"encoding {encoding!r} is unknown; use a name that Python knows, such as utf-8 or latin-1"
+            f"encoding {encoding!r} is unknown; use the name of a Python codec, such as utf-8 or latin-1"
         ) from None
     strip = name == "utf-8-sig"
     if strip:

@@ -1,8 +1,8 @@
 """Finds the files that a reader follows: files that grew, moved, were copied or replaced, and new files.
 
 The inode is a hint, and the content decides (`heronpy.growing.identity`). A scan processes files in this order:
-files at their old place; files with another name, even a name that does not match; files that were copied before they
-were truncated; new files. Files that have not changed since the last scan are not opened.
+files at their old place; files with another name, even a name that does not match the patterns; files that were copied
+before they were truncated; new files. Files that have not changed since the last scan are not opened.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from heronpy.growing.identity import HEAD_BYTES, Identity, Line, digest, fingerp
 from heronpy.growing.patterns import stem, stems_of_origins
 from heronpy.growing.scan import WAITS, Entry, Scanner, entry_of, siblings
 
-#: A file is gone after this number of consecutive scans without it, because a scan may run during a rotation.
+#: A file counts as gone when this number of consecutive scans have missed it, because one scan may run during a
+#: rotation.
 MISSES = 3
 #: Maximum number of files whose copies are searched for in one scan.
 _SEARCHES = 100
-#: Maximum number of seconds between two scans that count as watched; a longer gap is a pause of the spout.
+#: Maximum number of seconds that count as watched between two scans; in a longer gap, the spout was paused.
 _WATCHED_S = 60.0
 #: A file that changed less than this time ago may have changed again within its file system's time resolution.
 _RACY_NS = 2_000_000_000
@@ -67,7 +68,7 @@ class Finder:
         self._looked_at: float | None = None
         self._share = (0, 1)
         self._is_moving = False
-        #: Places whose old content was found elsewhere, so that they have new content.
+        #: Places whose old content was found elsewhere, so they now have new content.
         self._freed: list[str] = []
         #: Paths that are not read because they are considered copies.
         self._copies: set[str] = set()
@@ -170,7 +171,7 @@ class Finder:
         """Stop or resume reading a file at its old place; return whether the file can be skipped until it changes."""
         file.held = ""
         file.short = file.short + 1 if found in (Identity.MUTATED, Identity.SHORTER) else 0
-        # Report it only later, because the content may be in a copy that this scan has not seen.
+        # Report the change only later, because the content may be in a copy that this scan has not seen.
         file.mutated = found is Identity.MUTATED and file.short >= MISSES
         if found is Identity.MUTATED:
             file.held = (
@@ -242,8 +243,8 @@ class Finder:
         return self._examine(entry, outside=True)
 
     def _adopt_outside(self, file: Followed, entry: Entry) -> bool:
-        # Skip a file in the first scan that misses it, because it may have moved during that scan: copies under other
-        # names are not examined again, and an older copy has fewer lines.
+        # Wait for the second scan that misses the file, because the file may have moved during the first. Adopting an
+        # older copy would lose lines, because copies under other names are not examined again.
         if not file.misses or self._table.at(entry.device, entry.inode) is not None:
             return False
         with self._named(entry.path), self._places.open(entry.path) as descriptor:
@@ -293,7 +294,8 @@ class Finder:
                 if self._is_known(file, entry, descriptor, status.st_size):
                     return
             if origins and _ends(descriptor, status.st_size) != content:
-                # The file changes during the scan, like a copy in progress, so the comparisons are inconsistent.
+                # The file has changed during the comparisons, for example because a copy is in progress, so they are
+                # unreliable.
                 self._is_moving = True
                 return
         if len(self._table) >= self._files_max and not self._make_room():
@@ -334,12 +336,12 @@ class Finder:
                 self._notices.say(f"{entry.path} is a copy of {file.path} and is not read")
             return True
         if found is Identity.SHORTER:
-            # A copy that is in progress, or was made before the last lines were written, is examined again.
+            # The copy may be in progress, or older than the last lines of the file, so it is examined again.
             self._copies.add(entry.path)
             if self._is_settled(entry):
                 self._notices.say(
-                    f"{entry.path} begins like {file.path} and is shorter than the part of it that was read; the new"
-                    " file is not read until it is longer or differs"
+                    f"{entry.path} begins like {file.path} and is shorter than the part of that file that was read;"
+                    " the new file is not read until it is longer or differs"
                 )
             return True
         self._adopt(file, entry)

@@ -25,11 +25,11 @@ class Followed(Struct, eq=False):
     inode: int
     #: The fingerprint of the content up to the beginning of the block that is being emitted.
     fingerprint: Fingerprint
-    #: Offset of the first byte of the next line; not before the cut of the fingerprint.
+    #: Offset of the first byte of the next line; never before the cut of the fingerprint.
     position: int
     #: Last seen size in bytes.
     size: int
-    #: Seconds for which the file has been gone while a reader watched.
+    #: Seconds for which the file has been missing from the scans of a reader.
     gone_s: float = 0.0
 
     # Not in the state:
@@ -48,10 +48,11 @@ class Followed(Struct, eq=False):
     left: tuple[int, int] = (0, 0)
     #: Lower bound of the size in bytes, used while the content is unknown.
     least: int = 0
-    #: The reason why the file is not read now, and the reason why it is not read until the reader restarts.
+    #: The reason why the file is not read now; empty if it is read.
     held: str = ""
     #: Whether bytes that were read have changed.
     mutated: bool = False
+    #: The reason why the file is not read until the reader restarts; empty if it is read.
     stuck: str = ""
     #: Size of the file when no further line end was found, and the time of that search.
     unfinished_at: int = -1
@@ -67,7 +68,7 @@ class Followed(Struct, eq=False):
 
 
 class Table:
-    """The files of one reader."""
+    """The files that one reader follows, with look-ups by number, place, first line and name."""
 
     def __init__(self) -> None:
         self._files: dict[int, Followed] = {}

@@ -54,7 +54,7 @@ class _Reading(NamedTuple):
 
 
 class Follower:
-    """The files of one reader. Times are those of a monotonic clock."""
+    """Finds and reads the files of one reader. `now` and `due` are in seconds, as from `time.monotonic`."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Follower:
             self._pace.sooner(now, _AGAIN_S)
 
     def wait_s(self, now: float) -> float:
-        """Return the seconds until there is something to do."""
+        """Return the seconds until the next scan; 0 if a file has unread bytes."""
         return 0.0 if self._ready else max(0.0, self._pace.due - now)
 
     def next_block(self) -> FollowedBlock | None:

@@ -83,7 +83,7 @@ def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
 
 
 class LineShare:
-    """The lanes of one reader."""
+    """The lanes of one reader, which are read block by block."""
 
     def __init__(
         self,
@@ -122,7 +122,8 @@ class LineShare:
                     f"{owner} has {self._block_bytes} bytes per block, but its positions were saved with {block_bytes};"
                     f" restore with {block_bytes} bytes per block"
                 )
-            # Between two blocks of a lane, only the previous block is known to have existed.
+            # A position at the start of a block may be beyond the end of the file; only the lane's previous block
+            # certainly existed.
             reached = offset if offset % block_bytes else offset - LANES * block_bytes
             if reached >= 0 and _known_size_of(path, reached) <= reached:
                 raise TextFileError(

@@ -1,4 +1,4 @@
-"""Locates the content of followed files, and checks whether it has moved."""
+"""Opens followed files, and checks whether their content has moved."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Places:
 
     def was_rewritten(self, file: Followed, descriptor: int) -> bool:
         """Whether the place of a known file now contains different or less content, because the file was truncated. The
-        open file contains all bytes that were read from the known file."""
+        open file must contain all bytes that were read from the known file."""
         try:
             with self.open(file.path) as other:
                 if not self.is_at(file, other):

@@ -48,7 +48,7 @@ _DAY_S = 86400.0
 
 
 class TextFileOptions(Struct, frozen=True):
-    """The options; the docstring of `TextFileSpout` describes the keys."""
+    """The options of a TextFileSpout, whose docstring describes the keys."""
 
     paths: list[str]
     skip_header: int
@@ -140,7 +140,7 @@ class TextFileSpout(Spout, StatefulComponent):
     textfile.emit_offset     also emit the path and the byte offset of each line
     textfile.lines_per_call  maximum number of lines emitted in one next_tuple call; 200
     textfile.pending_max     maximum number of lines in flight; 100000, or topology.max.spout.pending if less
-    textfile.replays_max     replays of one line before it is given up; 0 means no limit
+    textfile.replays_max     replays of one line before it is skipped; 0 means no limit
     textfile.block_bytes     size of the blocks in which files are divided; 256 KiB
     textfile.line_bytes_max  longest line; 32 MiB
     textfile.follow          true: do not end, but follow new files, growth and rotation; false
@@ -342,7 +342,7 @@ class TextFileSpout(Spout, StatefulComponent):
         if self._options.replays_max and attempts > self._options.replays_max:
             self._attempts.pop(tup_id, None)
             self.logger.error(
-                "giving up the line at byte %d of %s after %d replays",
+                "skipping the line at byte %d of %s, which has failed after %d replays",
                 tup_id[1],
                 self._name(tup_id[0]),
                 self._options.replays_max,

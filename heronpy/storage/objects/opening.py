@@ -11,7 +11,7 @@ from heronpy.storage.objects.port import MissingObjectError, Objects, ObjectsErr
 from heronpy.storage.objects.remote import CREDENTIALS, ENDPOINTS, RemoteObjects
 from heronpy.storage.objects.url import Url, place_of
 
-#: Seconds for which commands try to reach a store; processes of a topology try for the time of a checkpoint.
+#: Seconds for which commands try to reach a store. Processes of a topology try until the checkpoint times out.
 COMMAND_S: Final = 8.0
 _PROBE: Final = ".heron-probe"
 

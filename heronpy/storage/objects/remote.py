@@ -173,7 +173,8 @@ def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> Object
             "timeout": timedelta(seconds=REQUEST_S),
         },
         "retry_config": {
-            # The time limits the attempts; the count is higher than can fit into that time.
+            # Only the time limits the attempts: the count is higher than the number of attempts that fit into that
+            # time.
             "max_retries": 1 + int(patience_s * 10),
             "retry_timeout": timedelta(seconds=patience_s),
             "backoff": {
