@@ -289,7 +289,7 @@ class AsyncBoltTask(BoltTask):
             await asyncio.wait(cancelled, timeout=self.settings.force_exit_s / 4)
         given_up = [tup for task, tup in cancelled.items() if tup is not None and (not task.done() or task.cancelled())]
         if given_up:
-            log.warning("gave up %d tuples that were in progress", len(given_up))
+            log.warning("abandoned %d tuples that were in progress", len(given_up))
             self.metrics.count("__cancelled-tuples", "", len(given_up))
             if not self.progress.sends_again:
                 self.progress.lost += len(given_up)

@@ -32,8 +32,8 @@ from .time_use import AT_LIMIT, BLOCKED, IDLE, WORKING
 
 log = logging.getLogger("heron.instance")
 
-#: Number of emits between two turns. It is doubled if the next turn comes sooner than the first time, and halved if it
-#: comes later than the second.
+#: Maximum number of emits between two turns. The number is doubled if a turn follows sooner than after CHUNK_SHORT_S
+#: seconds, and halved if it follows later than after CHUNK_LONG_S seconds.
 CHUNK_MAX = 4096
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 #: Seconds without activity after which a task reports that it is idle.
@@ -211,7 +211,7 @@ class AsyncSpoutTask(SpoutTask):
         if self.progress.resting:
             self.progress.resting = False
             if self._held_up:
-                self._sleeps.forget()  # it had something to do
+                self._sleeps.forget()  # an emit was waiting, so the task was not idle
             self.time_use.turn(WORKING, time.monotonic_ns())
         now = self.progress.turned_at = self.emitter.batches.now = time.monotonic()
         if now >= self.marks.due:

@@ -44,7 +44,7 @@ class BoltCheckpoints(Checkpoints):
         self.aligner: Aligner[Sized] = Aligner(sources, state.settings.alignment_bytes_max)
         self.recorder: Recorder | None = None
         self._channels = Channels()
-        #: The time when the alignment's first barrier came out of the queue, and the timeout in seconds for the others.
+        #: The time when the alignment's first barrier left the queue, and the timeout in seconds for the rest.
         self._since = self._patience_s = 0.0
 
     # ---- frames in ----------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class BoltCheckpoints(Checkpoints):
         for data in frames:
             frame = Frame.FromString(data)
             frame.trace = 0  # its times are of another process, perhaps of another host
-            frame.origin_ns = 0  # its age would be that of the checkpoint
+            frame.origin_ns = 0  # its age would be the age of the checkpoint
             self.queue.restore(frame, len(data))
         return frames
 
@@ -91,7 +91,7 @@ class BoltCheckpoints(Checkpoints):
         difference = self._channels.difference(source, barrier.channel_frames)
         recorder = self.recorder
         if recorder is not None and checkpoint > recorder.checkpoint:
-            # The topology master has given up the older checkpoint.
+            # The topology master has abandoned the older checkpoint.
             self.aborted(recorder.checkpoint)
             recorder = None
         if difference:
@@ -184,7 +184,7 @@ class BoltCheckpoints(Checkpoints):
         queue, aligner = self.queue, self.aligner
         # The sources whose barrier came out of the queue while the checkpoint was still aligned.
         passed = set(aligner.blocked) if aligner.checkpoint == checkpoint else set()
-        # Frames that an older alignment held back came before everything in the queue.
+        # Frames that an older alignment held back arrived before everything in the queue.
         queue.put_first(aligner.abort(checkpoint))
         recorder = Recorder(checkpoint, aligner.sources - passed, aligner.bytes_max)
         fits = True

@@ -142,7 +142,7 @@ class BoltTask(Task):
             self._execute_watch = watch
 
     def _settle(self, tup: HeronTuple) -> None:
-        """Ack a tuple that is given up, so that its spout does not send it again even if user code failed it before."""
+        """Ack an abandoned tuple, so that its spout does not emit it again even if user code failed it before."""
         if self.acking:
             # Sent immediately, because the next tuple may end the process.
             self.acks.ack_at_once(tup)
@@ -232,7 +232,7 @@ class BoltTask(Task):
         tasks = sum(record.component == self.name.component for record in plan.instances)
         self._ack_linger.limit(pending_max(plan.topology), tasks)
         if not self.starting:
-            # A live change of the configuration comes as a new plan.
+            # A live change of the configuration arrives with a new plan.
             interval = self.user.tick_interval_s()
             if interval != self._tick_s:
                 self._tick_s = interval
@@ -434,7 +434,7 @@ class BoltTask(Task):
             raise UserError from error
         return len(part) if tup is part[-1] else part.index(tup) + 1
 
-    #: The function whose local `tup` is the tuple in user code, and whether there may be several at once.
+    #: The function whose local `tup` is the tuple in user code, and whether several tuples may be in progress.
     process_function: Callable[..., Any] = _process
     asynchronous = False
 
@@ -464,7 +464,7 @@ class BoltTask(Task):
     def _send_held(self) -> None:
         """Under ATLEAST_ONCE, send buffered tuples and acks before credit, which reports that their frames are done.
 
-        If credit were sent first and the task were killed then, only the message timeout would detect their loss.
+        If credit were sent first and the task were then killed, only the message timeout would detect the lost tuples.
         """
         if self.acking:
             self.emitter.flush()

@@ -237,7 +237,7 @@ class Checkpoints:
     def send(self, dest: int, data: bytes, tuples: int) -> None:
         """Send a data frame and count it; before the start of the region, keep it."""
         if not tuples:
-            # There are no acks and roots in this mode.
+            # This mode has no acks and no roots.
             self.ports.output.send_control(data)
             return
         self._sent[dest] = self._sent.get(dest, 0) + 1
@@ -284,7 +284,7 @@ class Checkpoints:
         return self.pending and self.started
 
     def check(self, now: float) -> None:
-        """Called periodically, even while user code waits in an emit."""
+        """Check whether a deadline has passed. Called periodically, even while user code waits in an emit."""
 
     def note(self, message: CheckpointMessage) -> None:
         """Record a message, which may arrive while user code waits in an emit; `work` acts on it."""

@@ -41,7 +41,7 @@ class Refused(Struct, frozen=True):
         """The exit code of the process.
 
         Only a newer incarnation fences the process. An invalid task is missing from every plan, or its name and
-        numbers contradict each other: heronpy has an error, or the executor is ahead of the plan. No other process does
+        numbers contradict each other: heronpy has a bug, or the executor is ahead of the plan. No other process does
         the task's work, so the executor restarts the process, within the budget for such errors.
         """
         return exit_codes.FENCED if self.refusal == control_pb2.REFUSAL_FENCED else exit_codes.FAILURE
@@ -76,17 +76,17 @@ log = logging.getLogger("heron.control")
 
 #: Seconds after which a registration without an answer is repeated.
 REGISTER_RETRY_S = 0.5
-#: Milliseconds within which a stream manager that was restarted is found again.
+#: Maximum milliseconds between two attempts to reconnect to the stream manager.
 RECONNECT_MAX_MS = 100
 #: Seconds in user code after which a loop is interrupted at the next tuple boundary.
 LATE_S = 0.1
 #: Number of equal heartbeats after which heartbeats become rarer.
 CALM_AFTER = 3
-#: A resting task sends unchanged metrics only with one in this number of the rarer heartbeats.
+#: A resting task sends unchanged metrics once per this number of the rarer heartbeats.
 QUIET_REPORTS = 3
 #: Seconds by which an announced report may be late.
 LATE_REPORT_S = 1.0
-#: Number of idle tasks with adjacent numbers that send together; more tasks at once would disturb busy tasks.
+#: Number of idle tasks with adjacent numbers that send together; a larger group would disturb busy tasks.
 TOGETHER = 10
 #: Maximum number of messages that wait for the loop; the stream manager sends few.
 INBOX_MAX = 1000
@@ -332,10 +332,10 @@ class ControlThread(threading.Thread):
             if envelope is None:
                 continue
             if envelope.refusal in FINAL:
-                log.error("stream manager refused this task: %s", envelope.error)
+                log.error("the stream manager refused this task: %s", envelope.error)
                 self.deliver(Refused(envelope.refusal, envelope.error))
             elif envelope.refusal:
-                log.warning("stream manager cannot accept this task yet: %s", envelope.error)
+                log.warning("the stream manager cannot accept this task yet: %s", envelope.error)
             else:
                 self._take(body_of(envelope)[1], envelope.request_id)
 
@@ -343,7 +343,7 @@ class ControlThread(threading.Thread):
         """Handle a message from the stream manager, or its answer to the registration with this number."""
         match body:
             case control_pb2.RegisterAgain():
-                # The stream manager does not know this task: it was restarted.
+                # The stream manager was restarted and has no record of this task.
                 self._registered = False
                 self._register_due = 0.0
             case control_pb2.RegisterInstanceReply():

@@ -1,7 +1,7 @@
-"""The destinations of a task's given-up tuples: a file, a metric, and a stream of the component.
+"""The destinations of the tuples that a task abandons: a file, a metric, and a stream of the component.
 
 A component may declare an output stream `dead_letters` with the fields payload, traceback, task and tries. Each
-given-up tuple is then also emitted on this stream, with the tuple as its anchor. Invariant: a letter that cannot be
+abandoned tuple is then also emitted on this stream, with itself as the anchor. Invariant: a letter that cannot be
 written never makes a task fail; it is logged and counted.
 """
 
@@ -43,7 +43,7 @@ def headline(why: str) -> str:
 
 
 class DeadLetters:
-    """The dead letters of one bolt task, with the counts of the tuples that it gives up."""
+    """The dead letters of one bolt task, with the counts of the tuples that it abandons."""
 
     def __init__(
         self, name: TaskName, launch: LaunchSpec, max_bytes: int, metrics: TaskMetrics, progress: Progress
@@ -77,7 +77,7 @@ class DeadLetters:
             self._progress.lost += 1
 
     def bury(self, tup: HeronTuple, why: str, tries: int, known: bool = False) -> None:
-        """Give up a tuple; a `known` tuple already has a letter in the file."""
+        """Abandon a tuple; a `known` tuple already has a letter in the file."""
         if not known:
             payload, truncated = encode_payload(_shown(tup))
             self._write(tup.component, tup.stream, tup.task, payload, truncated, why, tries)
@@ -85,7 +85,7 @@ class DeadLetters:
             self._send(self._emit, tup, why, tries)
 
     def bury_unseen(self, mark: dict[str, Any], why: str, tries: int) -> None:
-        """Give up a tuple that is known only from the record of an ended process."""
+        """Abandon a tuple that is known only from the record of an ended process."""
         source, stream = str(mark.get("component", "")), str(mark.get("stream", ""))
         self._write(source, stream, int(mark.get("task", 0)), [mark.get("payload")], True, why, tries)
 

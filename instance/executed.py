@@ -242,7 +242,7 @@ class Looks:
 
 
 def _users_line(frames: Sequence[FrameType]) -> str:
-    """Return the innermost line of the user's code; "" if there is none: lines of the runtime are never reported."""
+    """Return the innermost line of the user's code, or "". Lines of the runtime are never reported."""
     found = [(one.f_code.co_filename, one.f_lineno or 0, one.f_code.co_name) for one in frames]
     return line_of(found, _is_foreign) if not all(is_runtime_frame(file) for file, _, _ in found) else ""
 

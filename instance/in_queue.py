@@ -6,7 +6,7 @@ ends before that, its credit is void. A frame may also be put aside: the caller 
 until then its tuples count as waiting here.
 
 The stream manager treats returned credit as that of the oldest frames that it has sent. So the credit of done frames is
-returned in the order in which they were opened, even if many are open at once (asynchronous bolts).
+returned in the order in which they were opened, even if many frames are open at the same time (asynchronous bolts).
 
 Invariants: the credit of each frame is returned at most once; `order` holds the open frames with unreturned credit,
 oldest first, and never begins with a done frame; `counts` are the sums over all frames that wait, are open and not
@@ -89,7 +89,7 @@ class InQueue:
     # ---- in -----------------------------------------------------------------------------------
 
     def put(self, frame: frame_pb2.Frame, size: int, settled: bool = False) -> None:
-        """Add a frame that came over the link; the credit of a `settled` frame is returned immediately."""
+        """Add a frame that arrived over the link; the credit of a `settled` frame is returned immediately."""
         self._put(Entry(frame, size, not settled))
         if settled:
             self._credit(size, frame.count - frame.skip)
@@ -99,7 +99,7 @@ class InQueue:
         self._put(Entry(frame, size, False))
 
     def refuse(self, size: int, tuples: int) -> None:
-        """Return the credit of a frame that came over the link but is not accepted."""
+        """Return the credit of a frame that arrived over the link but is not accepted."""
         self._credit(size, tuples)
 
     def _put(self, entry: Entry) -> None:
@@ -243,15 +243,15 @@ class TunedCapacity:
         self.weight = weight
         self.sample_s = sample_s
         self.step = max(1, maximum // GROWTH_STEPS)
-        #: Half of the maximum at first, as in Heron.
+        #: Initially half of the maximum, as in Heron.
         self.current = max(1, maximum // 2)
         self.average = 0.0
         self.due = 0.0
 
     def aim(self, expected: float) -> None:
-        """Expect this number of tuples, at most the number expected at first.
+        """Expect this number of tuples, but at most the initially expected number.
 
-        The capacity stays below twice that number.
+        Below the initial number, the capacity is at most twice the expected number.
         """
         self.expected = max(1, min(int(expected), self._expected_max))
         self.limit = self.maximum if self.expected == self._expected_max else min(self.maximum, 2 * self.expected)
@@ -282,7 +282,7 @@ class Pace:
     __slots__ = ("_busy_ns", "_done", "rate")
 
     def __init__(self) -> None:
-        #: Tuples per second; 0: not known.
+        #: Tuples per second; 0: unknown.
         self.rate = 0.0
         self._done = self._busy_ns = 0
 
@@ -360,7 +360,7 @@ class Step(Enum):
     FULL = "full"
     #: A barrier of a checkpoint that is over, or from an unknown source.
     IGNORED = "ignored"
-    #: A barrier; others are missing.
+    #: A barrier that is not the last.
     NOTED = "noted"
     #: The last barrier: cut now, then call `end`.
     CUT = "cut"

@@ -138,7 +138,7 @@ def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
         task.progress.turned_at = time.monotonic()
         task.serve_inbox()
         plan = task.offered
-        # The plan may come before the answer to the registration, and without a link nothing can be sent.
+        # The plan may arrive before the answer to the registration, and without a link nothing can be sent.
         if (
             not task.stopping
             and plan is not None
@@ -356,7 +356,7 @@ def _install_signals(task: Task) -> list[int]:
     task.control.wake_at_signals()
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    # Both write to the pipe directly, so they work while user code holds the interpreter.
+    # Both handlers write to the pipe directly, so they work while user code holds the interpreter.
     faulthandler.enable(file=sys.__stderr__ or 2)
     sampler.install(task.launch.sockets_dir, (task,))
     return signalled

@@ -6,12 +6,12 @@ last send, and tuples emitted until then are sent together. At any rate, a tuple
 are at most 1 / `longest_s` sends a second.
 
 A saturated task (it has not slept since its last send) waits up to `PATIENCE` times longer. While it stays saturated,
-it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late
-anyway because of the queue, and fewer frames make them less late. Otherwise frames would become small just when every
-core is in use, because time without a core would count as waiting.
+it waits twice as long between two sends, because the wait itself counts as silence. Its tuples are late anyway because
+of the queue, and larger frames reduce the delay. Otherwise frames would become small just when every core is in use,
+because time without a core would count as waiting.
 
 This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: after silence, the first
-`BURST` sends go out immediately.
+`BURST` sends are immediate.
 
 At `topology.max.spout.pending` a spout does not continue after each acked tuple, but after several. Otherwise it would
 send a frame per ack message, the frames would be acked one by one, and frames would stay small as long as the load
@@ -25,17 +25,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-#: The longest wait of a spout with some room, in seconds.
+#: The longest wait, in seconds, of a spout that may still emit some tuples.
 WAIT_MAX_S = 0.005
 #: Below this limit the spout continues after each tuple, because about as many idle tasks may wait for a tuple.
 SMALL_LIMIT = 64
 OPEN, FULL = 0.0, float("inf")
-#: Pauses are this share of the silence, up to `SOON_S`.
+#: A pause is this share of the silence so far, up to `SOON_S`.
 SOON_GROWTH, SOON_S = 0.05, 0.1
-#: Share for a longer silence.
+#: A longer pause is this share of the silence so far.
 LATER_GROWTH = 0.02
-#: While fewer tuples than the first number arrive at a time, the shortest pause is longer by this factor: to wake up
-#: for one tuple costs nearly as much as to wake up for several.
+#: If a call emits fewer than SEVERAL tuples, the shortest pause is multiplied by LONGER, because waking up for one
+#: tuple costs nearly as much as waking up for several.
 SEVERAL, LONGER = 4, 2
 
 
@@ -48,8 +48,8 @@ class Room(NamedTuple):
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:
-    """Return how much a spout may emit that has `pending` tuples out of `limit` (at least 1) and sends `batch` at a
-    time.
+    """Return how many tuples a spout may emit. It has `pending` tuples, with a limit of `limit` (at least 1), and sends
+    `batch` tuples together.
 
     `resume_at` is from the previous answer, OPEN at first; `now` is in monotonic seconds.
     """
@@ -122,14 +122,14 @@ class AckLinger:
 
     A message of acks costs several processes a wake-up each, and so does the completion that follows. Only a spout that
     has reached its limit on pending tuples waits for an ack. So while tuples keep coming, which shows that no spout
-    waits for long, acks wait up to `LONGEST_S` for others. They go out
+    waits for long, acks wait up to `LONGEST_S` for further acks. They are sent
 
     - when there are `room` of them: all tasks of a component together hold at most `SHARE` of the tuples that one spout
     may have pending; if these are very few, acks hardly wait;
-    - when no tuple has come for `LINGERS` lingers of the tuples: a spout may have stopped because it lacks acks;
+    - when no tuple has arrived for `LINGERS` lingers of the tuples: a spout may have stopped because it lacks acks;
     - immediately if tuples are rarer than that, because a wait would need an extra wake-up.
 
-    Small groups of acks go out at most once per `LINGERS` lingers, except the first groups after silence.
+    Small groups of acks are sent at most once per `LINGERS` lingers, except the first groups after silence.
     """
 
     __slots__ = ("_came_at", "_often", "_pause_s", "_rarely", "_silence_s", "room")
@@ -142,7 +142,7 @@ class AckLinger:
         #: The time of the latest arrival of tuples, and the average pause between arrivals.
         self._came_at = NEVER
         self._pause_s = 4 * self._silence_s
-        #: Number of acks that are sent without waiting for others.
+        #: Number of acks that are sent without waiting for further acks.
         self.room = FEW
 
     def limit(self, pending: float, tasks: int) -> None:
@@ -173,5 +173,5 @@ class AckLinger:
 
     @property
     def _is_rare(self) -> bool:
-        """True if acks are sent without waiting for others: tuples arrive rarely, or few may be pending."""
+        """True if acks are sent without waiting for further acks: tuples arrive rarely, or few may be pending."""
         return self.room <= FEW or self._pause_s >= self._silence_s

@@ -127,7 +127,7 @@ class DataLink:
         assert self.sock is not None
         self._send_seq += 1
         self.all_frames_sent += 1
-        self._settled = self._quiet = False  # a send may use up the sign of the descriptor
+        self._settled = self._quiet = False  # a send may reset the edge-triggered descriptor
         self.sock.send_multipart(message_of(_pack_header(self.epoch, self._send_seq), data), zmq.DONTWAIT)
 
     # ---- outward ------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class DataLink:
         return self.sent_bytes >= self.granted_out or bool(self.outbox)
 
     def out_tuples(self) -> int:
-        """The number of emitted tuples that the stream manager has not taken yet."""
+        """The number of emitted tuples that the stream manager has not accepted yet."""
         return self.outbox_tuples + self.sent_tuples - self.credited_tuples
 
     def out_bytes(self) -> int:
@@ -209,7 +209,7 @@ class DataLink:
         frames."""
         sock = self.sock
         if sock is None or self._quiet:
-            self._quiet = False  # only what was received by the wait is known
+            self._quiet = False  # the last wait found no frame, so this check is skipped
             return 0
         self._unseen_s = 0.0
         # Almost every sleep is ended by a frame.
@@ -288,7 +288,7 @@ class DataLink:
     # ---- waiting ------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
-        """Sleep until a frame comes, the wake descriptor is written to, or the time has passed.
+        """Sleep until a frame arrives, the wake descriptor is written to, or the time has passed.
 
         Without `frames`, a frame does not end the wait, and may be received up to `LOOK_EVERY_S` later. The descriptor
         `also` ends the wait, too; returns whether `also` can be read.

@@ -22,7 +22,7 @@ from heronpy.proto import control_pb2
 
 from .time_use import RecentMax, Sample
 
-#: Two reports closer together than this number of seconds, such as a task's last report, determine no rate.
+#: Minimum seconds between two reports from which a rate is computed. A task's last report may follow sooner.
 APART_MIN_S = 0.5
 
 

@@ -1,7 +1,7 @@
 """Handles frames of a bolt task that cannot be read, or cannot be read yet.
 
 A tuple with a value that cannot be decoded goes to the dead letters when its turn comes. A frame that cannot
-be split into values is given up as a whole: its tuples are counted and, under ATLEAST_ONCE, acked, because the
+be split into values is dropped as a whole: its tuples are counted and, under ATLEAST_ONCE, acked, because the
 same bytes would be sent again. A frame from a task that is not in the plan yet waits; a frame that cannot wait, or has
 waited too long, is counted and, under ATLEAST_ONCE, failed, because it can be read when it is sent again.
 """
@@ -56,8 +56,8 @@ class FrameOpener(FrameReader):
         return self.early_frames.take_known(self._components)
 
     def withholds(self, entry: Entry, now: float) -> bool:
-        """Return whether an open frame cannot be read yet. The frame then waits here; if there is no space, it is given
-        up."""
+        """Return whether an open frame cannot be read yet. The frame then waits here; if there is no space, it is
+        dropped."""
         frame, size = entry.frame, entry.size
         if frame.source_task in self._components or not self._may_wait:
             return False
@@ -69,7 +69,7 @@ class FrameOpener(FrameReader):
     # ---- what cannot be opened ----------------------------------------------------------------
 
     def refuse(self, frame: frame_pb2.Frame, error: Exception) -> None:
-        """Give up a frame that cannot be split into values: the same bytes would be sent again."""
+        """Drop a frame that cannot be split into values: the same bytes would be sent again."""
         tuples = frame.count - frame.skip
         log.error("dropped a frame of %d tuples: %s: %s", tuples, type(error).__name__, error)
         if not isinstance(error, WireError):
@@ -91,21 +91,21 @@ class FrameOpener(FrameReader):
         self._progress.lost += tuples
 
     def give_up_late(self, now: float) -> None:
-        """Give up the frames whose plan did not arrive in time."""
+        """Drop the frames whose plan did not arrive in time."""
         self._lose(self.early_frames.take_late(now), "no plan with their source arrived in time")
 
     def give_up_all(self) -> None:
-        """Give up all frames that wait here when the task ends; their credit has already been returned."""
+        """Drop all frames that wait here when the task ends; their credit has already been returned."""
         self._lose(self.early_frames.take_all(), "the task ended before the plan with their source arrived")
 
     def _lose(self, frames: list[Sized], why: str) -> None:
         for frame, size in frames:
             tuples = frame.count - frame.skip
-            log.warning("gave up %d tuples from task %d: %s", tuples, frame.source_task, why)
+            log.warning("dropped %d tuples from task %d: %s", tuples, frame.source_task, why)
             self._queue.drop(frame, size)
             self._count("__gateway-lost-tuples", "unknown source", tuples)
             if frame.tracked and self._acks.acking:
-                # When the frames are sent again, the receiver may know their source.
+                # When the tuples are sent again, this task may have the plan with their source.
                 self._acks.give_up(frame, FAIL)
             else:
                 self._progress.lost += tuples

@@ -1,4 +1,4 @@
-"""Poison tuples: decides which tuples are retried, and which are given up (F19).
+"""Poison tuples: decides which tuples are retried, and which are abandoned (F19).
 
 A tuple is identified by its content, so it is recognised after a restart of the task, a replay by its spout and a
 rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is a
@@ -218,7 +218,7 @@ class PoisonGuard:
         place = Path(folder)
         self._journal = Journal(place / f"instance-{name.task_id}.poison", tries_max)
         self._in_hand = InHand(place / f"instance-{name.task_id}.mark")
-        #: Number of tuples of this process that were given up, by content.
+        #: Number of tuples that this process has abandoned, by content.
         self._given_up: Counter[str] = Counter()
         #: Replaces the user's `process` while work is careful or watched; else None.
         self.careful: Callable[[HeronTuple], Any] | None = None
@@ -276,7 +276,7 @@ class PoisonGuard:
     # ---- failures -----------------------------------------------------------------------------
 
     def raised(self, tup: HeronTuple, error: BaseException) -> bool:
-        """Handle an exception that user code raised for a tuple; return True if the tuple is given up and the task
+        """Handle an exception that user code raised for a tuple; return True if the tuple is abandoned and the task
         continues."""
         exhausted = isinstance(error, MemoryError)
         if exhausted:
@@ -323,7 +323,7 @@ class PoisonGuard:
         return self._mode == "EFFECTIVELY_ONCE" or (self._mode == "ATLEAST_ONCE" and bool(tup.roots))
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool, raised: bool = False) -> bool:
-        """Count a failed attempt at a tuple; return True if the tuple is given up now or must be skipped next time."""
+        """Count a failed attempt at a tuple; return True if the tuple is abandoned now or must be skipped next time."""
         if not self._comes_again(tup):
             self._letters.bury(tup, why, 1)
             self._journal.spoken = self._name.epoch
@@ -355,8 +355,8 @@ class PoisonGuard:
         `why` and `tries`, if given, are more precise than the charge.
         """
         self._given_up[key] += 1
-        # After a rewind, the same tuple comes again. Under ATLEAST_ONCE, another tuple of this content may come, or the
-        # same one if its spout missed the ack; two letters of one tuple are better than no letter of another tuple.
+        # After a rewind, the same tuple arrives again. Under ATLEAST_ONCE, another tuple of this content may arrive, or
+        # the same tuple if its spout missed the ack. Two letters of one tuple are better than none of another.
         known = self._mode == "EFFECTIVELY_ONCE" and self._given_up[key] <= charge.letters
         self._letters.bury(tup, why or charge.why, max(1, tries or charge.tries), known)
         if not known:
@@ -378,12 +378,12 @@ class PoisonGuard:
         return given
 
     def bury_damaged(self, tup: HeronTuple, values: DamagedValues) -> None:
-        """Give up a tuple with a value that cannot be decoded, because no process can decode it."""
+        """Abandon a tuple with a value that cannot be decoded, because no process can decode it."""
         error = values.error
         why = f"a value of this tuple could not be decoded\n{user_traceback(error)}"
         self._letters.count_damaged(lost=not self.tries_max)
         if not self.tries_max:
-            log.error("gave up a tuple from %s/%s that cannot be decoded: %s", tup.component, tup.stream, error)
+            log.error("abandoned a tuple from %s/%s that cannot be decoded: %s", tup.component, tup.stream, error)
             self._settle(tup)
             return
         key = key_of(self._name.component, tup)
@@ -428,7 +428,7 @@ class PoisonGuard:
             self.passed(key)
 
     def admit(self, tup: HeronTuple) -> str:
-        """Record the tuple as in progress. Returns its key, or "" if it has failed too often and is given up."""
+        """Record the tuple as in progress. Returns its key, or "" if it has failed too often and is abandoned."""
         key = key_of(self._name.component, tup)
         charge = self._journal.charges.leaves_out(key, self._given_up[key], time.monotonic())
         if charge is not None:

@@ -1,26 +1,25 @@
 """Decides which tuple is charged when a task ends, and the consequence (F19). Pure.
 
-A tuple that a spout sends again has a new number, and after a rewind it may have another
-place, so only its content identifies it after a restart. Other tuples may have the same content and be
-innocent. Therefore a charge is never permanent: it is cleared when a tuple with the same content passes, or after some
-time. A guilty content costs only a `term` of tuples before one of them is tried again. The term doubles each time that
-the retry fails, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple that was charged wrongly
-costs one dead letter.
+A tuple that a spout sends again has a new number, and after a rewind it may have another place, so only its content
+identifies it after a restart. Other tuples may have the same content and be innocent. Therefore a charge is never
+permanent: it is cleared when a tuple with the same content passes, or after some time. Of the tuples with a guilty
+content, only `term` tuples are skipped before one is tried again. The term doubles each time that the retry fails, so n
+tuples that all kill their task end it about log2(n) times, and a tuple that was charged wrongly costs one dead letter.
 
 An end is charged to a content and not to (source task, number, attempt). All three are known when the tuple is marked,
-but none of these values is repeated. Under ATLEAST_ONCE, all tuples that had reached a killed process fail.
-Spouts send them again with new roots, which are above all earlier roots; so are the roots of tuples that had not
-arrived yet, unless they were overtaken. So a number never shows that a tuple is the charged tuple, and hardly ever
-shows that it is not. Under EFFECTIVELY_ONCE, numbers begin again with the attempt. The same spout tuples arrive, but in
-another order, and a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row
-with this content in progress, and no tuple with this content that passed in between. So the content is charged.
+but all change when the tuple is sent again. Under ATLEAST_ONCE, all tuples that had reached a killed process fail.
+Spouts send them again with new roots, which are above all earlier roots. Tuples that had not arrived yet also have
+higher roots, unless they were overtaken. So a number never shows that a tuple is the charged tuple, and rarely that it
+is not. Under EFFECTIVELY_ONCE, numbers begin again with the attempt. The same spout tuples arrive, but in another
+order, and a shuffle grouping may send them to other tasks. The evidence is about content: several ends in a row with
+this content in progress, and no tuple with this content that passed in between. So the content is charged.
 
 An exception is better evidence than an end of the process: it identifies the tuple. So an exception is charged to one
 tuple at a time, and the next tuple with that content has all its tries. Under ATLEAST_ONCE, a tuple that is sent again
 has a higher root than all tuples that had arrived when it failed. So a tuple with a lower root is another tuple, and
-giving up a tuple spends the charge. Under EFFECTIVELY_ONCE, the same tuples come again first, so the term grows by one
-for each set of tries of one tuple. If user code raises for every tuple, because a dependency is down, a task that gets
-equal tuples pauses as often as one that gets distinct tuples.
+the charge is used up when a tuple is abandoned. Under EFFECTIVELY_ONCE, the same tuples arrive again first, so the term
+grows by one for each set of tries of one tuple. If user code raises for every tuple, because a dependency is down, a
+task that gets equal tuples pauses as often as one that gets distinct tuples.
 
 Invariants: there are at most `CHARGES_MAX` charges, and the oldest are dropped first; no tuple is left out if its
 content has passed since it was charged.
@@ -115,7 +114,7 @@ class Charges:
         return charge
 
     def spend(self, key: str) -> None:
-        """Record that a tuple was given up for its exceptions; other tuples with its content have not been tried."""
+        """Record that a tuple was abandoned for its exceptions; other tuples with its content have not been tried."""
         self.by_key.pop(key, None)
 
     def _taken(self, key: str, now: float) -> Charge:
@@ -143,7 +142,7 @@ class Charges:
             return False
         del self.by_key[key]
         if charge.letters:
-            # After a rewind, tuples with this content come again, so the number of their letters is kept.
+            # After a rewind, tuples with this content arrive again, so the number of their letters is kept.
             self.by_key[key] = Charge(letters=charge.letters, at=charge.at)
         return True
 

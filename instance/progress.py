@@ -26,7 +26,7 @@ class Progress:
     out_tuples: int = 0
     out_bytes: int = 0
     pending: int = 0
-    #: Number of tuples given up: kept as dead letters; or not processed, not kept and not sent again.
+    #: Number of abandoned tuples: kept as dead letters; or not processed, not kept and not sent again.
     dead_letters: int = 0
     #: Number of dead letters of earlier processes of this task.
     letters_before: int = 0
@@ -59,7 +59,7 @@ class Progress:
         return 0.0 if self.resting else max(0.0, time.monotonic() - self.turned_at)
 
 
-#: Interval in seconds at which a bolt that is not ready is asked again.
+#: Interval in seconds at which a bolt that is not ready is polled again.
 ASK_S = 0.25
 #: Maximum number of characters of the reason for waiting.
 TEXT_MAX = 500
@@ -89,7 +89,7 @@ class Readiness:
         self._limit_s = limit_s
         self._changed = changed
         self._next = now
-        #: The reason for waiting, and its beginning.
+        #: The reason for waiting, and the time at which the bolt began to wait for it.
         self.waiting_for = f"{component} is not ready"
         self.since = now
 

@@ -27,7 +27,7 @@ class Standing(Struct):
     plan_version: int = 0
     #: Why user code waits, such as a full disk; empty if it does not wait.
     outage: str = ""
-    #: The readiness of a bolt while it is asked; else None.
+    #: The readiness of a bolt while it is polled; else None.
     readiness: Readiness | None = None
 
 
@@ -49,7 +49,7 @@ def status_of(
         executed=executed,
         acked=acked,
         failed=failed,
-        # Never negative: unsigned on the wire, and frames that are wrong must not end this thread.
+        # Never negative: the fields are unsigned, and a wrong count must not end this thread.
         in_queue_tuples=max(0, p.in_tuples),
         in_queue_bytes=max(0, p.in_bytes),
         out_queue_tuples=max(0, p.out_tuples),

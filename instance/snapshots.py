@@ -107,7 +107,7 @@ def _let_go() -> None:
     faulthandler.unregister(signal.SIGUSR1)
     control, link = getattr(_task, "control", None), getattr(_task, "link", None)
     if control is not None:
-        # The loop reads this after each call of user code.
+        # The loop checks the interrupt after each call of user code.
         control.interrupt()
     _let_go_of_files(control)
     if link is not None:
@@ -118,7 +118,7 @@ def _let_go() -> None:
 
 
 def _let_go_of_files(control: Any) -> None:
-    """Close the child's copies of the task's sockets and pipes; their numbers then refer to nothing."""
+    """Close the child's copies of the task's sockets and pipes; their numbers then refer to /dev/null."""
     mine = {control.wake_fd, control._wake_out, control._own_in, control._own_out} if control is not None else set()
     mine |= _sockets_below(_task.launch.sockets_dir)
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -232,7 +232,7 @@ class SnapshotWriter:
         self._job: Job | None = None
 
     def prepare(self, job: Job) -> None:
-        """Capture the current state; give up an unfinished snapshot."""
+        """Capture the current state; abandon an unfinished snapshot."""
         self.cancel(job.checkpoint)
         if job.capture.estimate_bytes > self._fork_above:
             self._fork(job)
@@ -265,7 +265,7 @@ class SnapshotWriter:
             job.ready.set()
 
     def cancel(self, checkpoint: int) -> None:
-        """Give up the snapshot that is being written for this or an older checkpoint."""
+        """Abandon the snapshot that is being written for this or an older checkpoint."""
         job = self._job
         if job is None or job.checkpoint > checkpoint:
             return

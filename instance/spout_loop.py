@@ -37,17 +37,17 @@ from .time_use import AT_LIMIT, BLOCKED, IDLE
 CHUNK_MAX = 4096
 #: Times in seconds: a chunk that took less than the first is doubled, a chunk that took more than the second is halved.
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
-#: A spout waits for its source if some calls emit nothing and the other calls take more seconds per tuple than this.
+#: A spout is waiting for its source if some calls emit nothing and the others take more seconds per tuple than this.
 CALM_TUPLE_S = 4e-5
 #: Number of single calls after which a spout that always emits is called in chunks.
 SINGLE_CALLS = 64
 #: A spout is dry when this many calls in a row emitted nothing, because a single call may skip part of its input. One
-#: such call is enough if, now and the last time, no earlier call of the turn emitted nothing.
+#: such call is enough if all earlier calls of the turn emitted, and the same was true when the spout was last dry.
 DRY_CALLS = 8
 BLOCKED_WAIT_S = 5.0
-#: The name of the user metric that asks a spout for its backlog.
+#: The name of the user metric that calls a spout's `backlog`.
 BACKLOG = "heron.backlog"
-#: Tuples that may be sent wait this much longer for tuples of the next calls.
+#: Seconds by which tuples that may be sent wait longer, to be sent with tuples of the next calls.
 MORE_S = 2e-4
 #: Pauses up to this number of seconds are not reported, and frames do not end them.
 SHORT_PAUSE_S = 0.005
@@ -86,9 +86,9 @@ class SpoutTask(Task):
         self._call_at = 0.0
         self._call_on = -1
         self._busy = False
-        #: The number of calls without a tuple after which the spout is dry, if all calls before them emitted.
+        #: Number of calls without a tuple after which the spout is dry, if all earlier calls of the turn emitted.
         self._dry_calls = DRY_CALLS
-        #: The largest number of tuples that one call was seen to emit.
+        #: The largest number of tuples that one call has emitted.
         self._most = 1
         #: The delay with which next_tuple may be called, so that its tuples are sent together; the delay of the last
         #: call.
@@ -109,13 +109,13 @@ class SpoutTask(Task):
         before = context.get_component_tasks(component)
         super().take_plan(plan)
         if self.exhausted and context.keyed_states.has_partitions and context.get_component_tasks(component) != before:
-            # Partitions of other tasks may have come: the spout must declare its end again after it has read them.
+            # The task may have new partitions: the spout must declare its end again after it has read them.
             self.exhausted = False
             if not self.starting:
                 self._show_state()
         self.held = self.plan is not None and self.plan.spouts_held
         if not self.starting:
-            # A live change of the configuration comes as a new plan.
+            # A live change of the configuration arrives with a new plan.
             self._read_limits()
 
     def _read_limits(self) -> None:
@@ -226,7 +226,7 @@ class SpoutTask(Task):
     def _show_state(self) -> None:
         if self.exhausted and not self.pending.total and not self.emitter.dirty() and not self._immediate:
             if self.standing.state != control_pb2.TASK_EXHAUSTED:
-                # The counts of the task are final, and it may end only days later, so they are collected now.
+                # The counts of the task are final. They are collected now, because the task may end only days later.
                 self.user_metrics.collect(time.monotonic(), force=True)
                 self.set_state(control_pb2.TASK_EXHAUSTED)
                 self.control.notify(metrics=True)
@@ -311,7 +311,7 @@ class SpoutTask(Task):
         self._activated = True
         kind = type(self.user.object)
         if getattr(kind, "backlog", BaseSpout.backlog) is not BaseSpout.backlog:
-            from .backlog import ASK_S, BacklogMetric  # only for those that use it
+            from .backlog import ASK_S, BacklogMetric  # imported only if it is used
 
             ask = partial(kind.backlog, self.user.object)
             self.user_metrics.register_metric(BACKLOG, BacklogMetric(ask, self.metrics), ASK_S)
@@ -367,7 +367,7 @@ class SpoutTask(Task):
                 elif not chunk:
                     chunk = made
             if self._is_behind(after):
-                chunk = 0  # what is due travels with this
+                chunk = 0  # tuples of due calls are sent together with these
                 self._flush_due(after - MORE_S)
             elif dry or not fresh:
                 chunk = 0
@@ -375,7 +375,7 @@ class SpoutTask(Task):
                 if not self._busy:
                     self._idle(after, idle_since, fresh)
             elif emitter.buffered() < fresh:
-                self._sent(after)  # a full batch has left in this chunk
+                self._sent(after)  # a full batch was sent in this chunk
             elif linger.over(after - MORE_S, self._sleeps.any):
                 self._flush(after)
 
@@ -412,7 +412,7 @@ class SpoutTask(Task):
         else:
             self.control.interrupted.clear()
             if self.control.inbox:
-                self.control.interrupt()  # the interrupt came in between
+                self.control.interrupt()  # a message arrived in between
 
     def _do_what_came(self, now: float) -> None:
         """Process acks and fails, then the work that waits for them."""
@@ -480,8 +480,8 @@ class SpoutTask(Task):
     def _call_until_dry(self, calls: int, free: int, now: float, gaps: int = 0) -> tuple[int, bool]:
         """Call next_tuple up to `calls` times, until it has emitted `free` tuples, is dry, requests a call or is slow.
 
-        `gaps`: calls before these that may have emitted nothing. Returns the number of calls, and whether the spout is
-        dry.
+        `gaps` is the number of earlier calls of the turn that may have emitted nothing. Returns the number of calls,
+        and whether the spout is dry.
         """
         count, interrupted, until = self.emitter.emitted, self.control.interrupted, now + CHUNK_LONG_S
         first = before = count()
@@ -522,7 +522,7 @@ class SpoutTask(Task):
         pause = self._rest_max_s
         if self._resume_at and not self.exhausted:
             pause = min(pause, max(0.0, self._resume_at - now))
-        may_not = self.active and not self.exhausted  # though it may have something
+        may_not = self.active and not self.exhausted  # it may have a tuple to emit
         rest = AT_LIMIT if may_not and self._at_limit else BLOCKED if may_not or self.link.outbox else IDLE
         self.sleep(self._until_timer(pause, now), rest=rest)
         self._sleeps.forget()
@@ -542,7 +542,7 @@ class SpoutTask(Task):
             self._call_at = float("inf")
         if self._call_at:
             pause = min(self._rest_max_s, max(0.0, self._call_at - now))
-            # As below; only a delay beyond the requested time is compensated.
+            # The call waits until sending is possible, as below; only this extra delay is compensated.
             self._slack_s = max(0.0, self._linger.due - now - pause) if pause else 0.0
             pause += self._slack_s
         else:

@@ -378,7 +378,7 @@ class Task:
 
     def registered(self, reply: control_pb2.RegisterInstanceReply) -> None:
         if self.link.epoch:
-            if self.plan is not None:  # else nothing was emitted yet
+            if self.plan is not None:  # without a plan, nothing has been emitted
                 self.emitter.heed_nothing()
             self.on_link_lost()
         self.link.open(reply.link_epoch, self.in_queue_bytes, self.in_capacity.current, reply.stmgr_epoch)

@@ -13,7 +13,7 @@ These parts are not exact:
   call, or when it left, if that was earlier.
 - An outlet has one trace: of two traced tuples in one frame, the later tuple is not followed (SPAN_JOINED).
 - A bolt that takes batches processes the batch with the traced tuple as a whole.
-- An asynchronous task works on several tuples at once: all its emits in that time represent the traced tuple.
+- An asynchronous task processes several tuples concurrently: all its emits in that time represent the traced tuple.
 - A frame that a stream manager sends again, after an orderly restart of its task, keeps the times of the first send.
 """
 
@@ -210,7 +210,7 @@ class Tracer:
                 self._settle(root, frame.failed)
 
     def gave_up(self, base: int, count: int) -> None:
-        """Record that the spout gave up trees of consecutive roots."""
+        """Record that the spout has failed trees of consecutive roots."""
         for root in list(self.roots):
             if base <= root < base + count:
                 self._settle(root, failed=True)
@@ -304,7 +304,7 @@ class LatencyMarkers:
             self._renew(wall_ns)
 
     def _renew(self, wall_ns: int) -> None:
-        """Remove the mark of an earlier turn from empty outlets."""
+        """Replace the mark of an earlier turn in empty outlets; 0 removes it."""
         self._batches.renewed_ns = wall_ns
         for outlet in self._emitter.outlets():
             if outlet.origin_ns and not outlet.flat:

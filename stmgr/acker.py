@@ -8,9 +8,9 @@ root, and a whole frame is registered or acknowledged by one vectorised XOR on a
 Roots may be registered out of order: a tuple with several copies is registered ahead of the tuples that
 still wait for credit. An acker handles the roots of only one incarnation of its spout task.
 
-Invariants: `live[slot]` is true exactly while the root of that slot is registered and neither
-complete, failed nor forgotten; `value[slot]` is zero when it is not live; live roots lie in
-[low, next), which is never longer than the ring.
+Invariants: `live[slot]` is true exactly while the root of that slot is registered and neither complete, failed nor
+forgotten; `value[slot]` is zero when it is not live; live roots are in [low, next), which is never longer than the
+ring.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from .neighbours import LocalTask, Peer
 RING_MIN = 1 << 12
 #: Maximum number of slots, 9 bytes each: 144 MB at most per spout task. Beyond it, the oldest trees are failed.
 RING_MAX = 1 << 24
-#: Runs of at least this number of roots are taken one by one; shorter runs root by root, at most this number together.
+#: Runs of at least the first number of roots are acked one by one, shorter runs in groups of the second number.
 RUN_LONG, RUNS_AT_ONCE = 256, 1024
 #: Up to this number of consecutive roots are handled one by one, because NumPy calls would cost several times more.
 FEW = 4
-#: The errors of arrays of roots, tasks and values whose lengths differ, or whose values exceed 64 bits.
+#: The exceptions that arrays of roots, tasks and values cause if their lengths differ or values exceed 64 bits.
 UNFIT = (ValueError, IndexError, OverflowError)
 #: Maximum size of a COMPLETE without its runs, which take up to 12 bytes each.
 HEAD_BYTES, RUN_BYTES = 256, 12
@@ -261,7 +261,7 @@ class Acker:
         self.live_roots -= len(roots)
 
     def fail(self, frame: frame_pb2.Frame) -> Runs:
-        """Give up the roots of a FAIL, FORGET or undelivered DATA frame; return the roots that were live."""
+        """Remove the roots of a FAIL, FORGET or undelivered DATA frame; return the roots that were live."""
         roots = np.unique(roots_of(frame))
         roots = roots[self._known(roots)]
         self._clear(roots)

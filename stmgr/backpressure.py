@@ -1,10 +1,10 @@
 """Spout backpressure with high and low marks, carried as a lease (decision D5). Pure.
 
 The marks of a queue are the data that its task processes in a quarter and in an eighth of the target time (`marks_of`).
-Until the pace of the task is known they are a few bytes. Links to other stream managers have the marks from the
-settings. A stream manager in which frames for a task pile up announces this, and the culprit, to all others. The
-episode is *avoided* while the task gets its input only by shuffle and another task of its component is not full: its
-senders use that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires
+Until the pace of the task is known, they are at most `QUEUE_START_BYTES`. Links to other stream managers have the marks
+from the settings. A stream manager in which frames for a task pile up announces this, and the culprit, to all others.
+The episode is *avoided* while the task gets its input only by shuffle and another task of its component is not full:
+its senders use that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires
 after three, so a dead announcer never stops the topology for long.
 
 Spouts are stopped only where credit is not enough: the senders of a full task get no credit back (stmgr/links.py), so
@@ -27,8 +27,8 @@ from heronpy.proto import control_pb2
 ACTIVE_MAX = 10_000
 #: Shortest time in seconds between the starts of two clamps of a link, which gives less than one toggle a second.
 REST_S = 1.0
-#: Multiples of the high mark at which spouts are clamped, are clamped even during a pause between clamps, and are
-#: released.
+#: Multiples of the high mark: where spouts are clamped, where they are clamped even during a pause between clamps, and
+#: where they are released.
 CLAMP, CLAMP_SOON, UNCLAMP = 2, 4, 1.5
 #: Shares of the target: the high mark of a queue, and the maximum of a frame. The other part is for data in transit.
 QUEUE_SHARE, FRAME_SHARE = 1 / 4, 1 / 32
@@ -193,7 +193,7 @@ class Backpressure:
         return here.union(*({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values()))
 
     def _can_avoid(self, episode: Episode) -> bool:
-        """Return whether senders can use another task of the component; False if memory is at stake."""
+        """Return whether senders can use another task of the component; False if its queue exceeds twice `high`."""
         alike = self.alike.get(episode.task)
         return alike is not None and episode.queued_bytes <= 2 * self.high and not alike <= self.full()
 
@@ -213,7 +213,7 @@ class Backpressure:
         if not message.on:
             self.remote.pop(message.stmgr_id, None)
         elif len(self.remote) < ACTIVE_MAX:
-            # In this order the smaller of a number and NaN is the number.
+            # With this order of arguments, the smaller of a number and NaN is the number.
             self.remote[message.stmgr_id] = Remote(
                 message.epoch, message.episode, now + min(self.lease_s, message.lease_s), list(message.culprits)
             )

@@ -28,7 +28,7 @@ from .sessions import Session, Sessions
 
 #: Seconds after which a change is reported, together with other changes of the same moment.
 DEBOUNCE_S = 0.003
-#: Seconds after which a task that still shows an older plan gets the new plan again.
+#: Seconds after which a task that still reports an older plan gets the new plan again.
 RESEND_PLAN_S = 2.0
 #: Number of reports that follow a report about a change, and their interval, so that the end of work is visible soon.
 FOLLOW_UPS = 4
@@ -42,7 +42,7 @@ CREDIT_DELAY_S = 0.02
 #: Link epochs of one incarnation fill the bits below this one.
 LINK_EPOCH_SHIFT, LINK_EPOCH_BITS = 24, 40
 LINES_PER_S = 200
-#: While nothing moves, only one of this number of heartbeats comes with metrics, together with resting tasks.
+#: While nothing moves, metrics are sent once per this number of heartbeats, at the same time as those of resting tasks.
 QUIET_EXPORTS = 3
 _NOT_DUE = float("inf")
 
@@ -173,7 +173,7 @@ class Control:
         assert 0 <= self._follow_ups <= FOLLOW_UPS
         assert all(task == session.status.task_id for task, session in self.sessions.by_task.items())
         assert self._waiting.keys() <= self.sessions.by_task.keys(), "a task that is not registered is waiting"
-        assert self.name not in self.peers, "it is its own peer"
+        assert self.name not in self.peers, "this stream manager is its own peer"
 
     def _tick(self, now: float) -> None:
         if now >= self._credit_at:
@@ -232,7 +232,7 @@ class Control:
         except HeronError as error:
             self._effects.append(Reply(event.request, error=error))
             return
-        if not self.awaits_plan(message):  # otherwise the topology master knows the task
+        if not self.awaits_plan(message):  # otherwise the topology master has the task's state
             self._report_soon(now)
         if self.plan is not None:
             self._attach(event, now)
@@ -259,7 +259,7 @@ class Control:
     def _on_report(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> None:
         known, changed = self.sessions.heard(identity, status, now)
         if not known:
-            # Ask the task to register, because this process is younger than the task's registration.
+            # Make the task register again, because this process started after its registration.
             self._effects.append(Tell(identity, control_pb2.RegisterAgain()))
             return
         session = self.sessions.by_task[status.task_id]

@@ -1,11 +1,12 @@
 """A topology that discards tuples instead of stopping its spouts (`topology.droptuples.upon.backpressure`). Pure.
 
 Frames from a task of this container to a full task, here or elsewhere, are discarded and counted before the switch
-takes them. A task is full under the rules of backpressure: its queue is past its mark, its own stream manager has asked
-to hold its frames, or too much waits for that stream manager. Its frames wait while other tasks are not full.
+routes them. A task is full under the rules of backpressure: its queue is past its mark, its own stream manager has
+asked to hold its frames, or too many bytes wait for that stream manager. While its senders can use other tasks, its
+frames wait, up to the limit in bytes.
 
-Frames from another stream manager are not discarded here: that stream manager discards as soon as it is asked to hold.
-Until then a queue grows past its mark by the frames in transit, at most `link_window_bytes` per peer.
+Frames from another stream manager are not discarded here: that stream manager discards as soon as it is requested to
+hold frames. Until then a queue grows past its mark by the frames in transit, at most `link_window_bytes` per peer.
 """
 
 from __future__ import annotations

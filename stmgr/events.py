@@ -34,7 +34,7 @@ class Signal(Enum):
 
 
 class TaskRegistered(Struct, frozen=True):
-    """A process that may be a task of this container asks to register."""
+    """A process that may be a task of this container requests its registration."""
 
     request: int
     identity: bytes

@@ -92,7 +92,7 @@ class Source:
         self.settled_tuples = self.settled_reported = 0
         self.gaps = self.stale_frames = 0
         self.reply = reply
-        #: Tasks whose frames this peer was asked to hold.
+        #: Tasks whose frames this peer was requested to hold.
         self.holding: set[int] = set()
 
     def accept(self, epoch: int, seq: int) -> bool:
@@ -241,7 +241,7 @@ class Link:
         self.high, self.low = high, low
         #: Over all incarnations of the link.
         self.total_tuples = self.total_bytes = self.total_consumed = self.total_frames = 0
-        #: Number of tuples for the other end that came here, sent or waiting.
+        #: Number of tuples for the other end that arrived here, sent or waiting.
         self.total_came = 0
         self.open = False
         self._kept: deque[bytes] = deque()
@@ -395,7 +395,7 @@ class Link:
         such frame.
 
         A frame that leaves a full queue returns the credit of the frame that has waited longest, not only its own.
-        Otherwise senders would get no credit until all frames that came before the queue was full have left.
+        Otherwise senders would get no credit until all frames that arrived before the queue was full have left.
         """
         while self.owing:
             oldest = self.owing.popleft()

@@ -43,9 +43,9 @@ class LocalTask:
         self.epoch = 0
         self.link = link
         self.source: Source | None = None
-        #: Number of tuples that came over earlier links of the process of `epoch`.
+        #: Number of tuples that arrived over earlier links of the process of `epoch`.
         self.earlier_tuples = 0
-        #: The epoch of the previous process, and the number of tuples that came from it.
+        #: The epoch of the previous process, and the number of tuples that arrived from it.
         self.ended = (0, 0)
         #: The LEAVE of an orderly exit.
         self.farewell: frame_pb2.Frame | None = None
@@ -131,7 +131,7 @@ class PendingLinks:
             kept.append(parts)
             self._bytes += size
         else:
-            # The gap is detected when the link is taken; then the link is opened again.
+            # The gap is detected when these messages are processed; the link is then reopened.
             self.refused += 1
         return True
 

@@ -101,7 +101,7 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
 def _by_peer(switch: Switch) -> Iterator[tuple[str, int, int]]:
     """Yield the name, sent frames and sent tuples of each link to a stream manager; links beyond `PEERS_MAX` are
     summed."""
-    # The numbers of containers only grow, so a new container moves no other container beyond the limit.
+    # Container numbers only grow, so a new container does not push an earlier container beyond the limit.
     peers = sorted(switch.peers.items(), key=lambda item: (len(item[0]), item[0]))
     for name, peer in peers[:PEERS_MAX]:
         yield name, peer.link.total_frames, peer.link.total_tuples
@@ -181,7 +181,7 @@ class CheckpointReports:
     `call` sends a message to the topology master and waits for its answer.
 
     A new topology master gets the reports that its predecessor did not confirm. Invariants: only the newest report of
-    each kind and task is kept, so memory is bounded; reports that are given up are counted.
+    each kind and task is kept, so memory is bounded; dropped reports are counted.
     """
 
     def __init__(self, name: str, call: Callable[[Message], Awaitable[Any]]) -> None:
@@ -189,7 +189,7 @@ class CheckpointReports:
         self._call = call
         self._kept: dict[_Key, Message] = {}
         self._jobs: dict[_Key, asyncio.Task[None]] = {}
-        #: Number of reports that were given up because there were too many.
+        #: Number of reports that were dropped because there were too many.
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -206,7 +206,7 @@ class CheckpointReports:
             self._jobs[key] = asyncio.get_running_loop().create_task(self._deliver(key))
 
     def lost(self, attempt: int, task: int, tuples: int, reason: str) -> None:
-        """Report that frames of the current attempt were given up."""
+        """Report that frames of the current attempt were dropped."""
         known = self._kept.get(("lost", task))
         if isinstance(known, control_pb2.DataLost) and known.attempt == attempt:
             known.tuples += tuples
@@ -229,7 +229,7 @@ class CheckpointReports:
                 continue
             if self._kept.get(key) is body:
                 del self._kept[key]
-        # Deleted here and not in a callback, because a report that comes before the callback would find a job that no
+        # Deleted here and not in a callback, because a report that arrives before the callback would find a job that no
         # longer sends.
         del self._jobs[key]
 

@@ -67,7 +67,7 @@ class Sessions(Struct):
 
     @property
     def all_ended(self) -> list[control_pb2.TaskStatus]:
-        """Return all kept statuses, oldest first; a topology master skips statuses that it knows."""
+        """Return all kept statuses, oldest first; a topology master skips statuses that it already has."""
         return [*self.told, *self.ended][-ENDED_MAX:]
 
     def heard(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> tuple[bool, bool]:

@@ -46,9 +46,9 @@ from .switch import Switch
 
 log = logging.getLogger("heron.stmgr")
 
-#: Seconds by which a timer of the event loop may fire early, and would fire again immediately.
+#: Shortest timer in seconds: the event loop may fire early, and a shorter timer would then fire again immediately.
 TIMER_MIN_S = 0.001
-#: Seconds that the end waits for last statuses of tasks, if some have arrived, and if none has.
+#: Seconds for which the process waits at its end for the last statuses of tasks: if some have arrived, and if none has.
 TASKS_END_S, LAST_LOOK_S = 0.2, 0.02
 #: Longest interval in seconds between reports of metrics, unless heartbeats are rarer.
 QUIET_EXPORT_S = 5.0

@@ -114,7 +114,7 @@ class PeerConnection:
         self._control: ControlClient | None = None
         self._close_data: tuple[Callable[[], None], ...] = ()
         self._closed = False
-        #: True if nothing had to be sent yet.
+        #: True until a message opens the link.
         self._idle = True
         #: True if there is no data socket now.
         self._reconnecting = True
@@ -159,14 +159,14 @@ class PeerConnection:
             self.renew()
 
     def renew(self) -> None:
-        """Open a new link after a pause, so that refusals do not spin. Frames in flight are lost."""
+        """Open a new link after a pause, because refusals must not cause a tight loop. Frames in flight are lost."""
         if not self._reconnecting:
             self._reconnecting = True
             self._switch.close_peer(self.record.id)
             asyncio.get_running_loop().call_soon(self._part)
 
     def _part(self) -> None:
-        """Disconnect and start the pause. If `renew` started the pause, its timer could run before this callback."""
+        """Disconnect, then start the pause. If `renew` started it, its timer could fire before this callback runs."""
         if not self._closed:
             self._disconnect()
             asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)

@@ -60,7 +60,7 @@ class Switch:
         self.take_data = self.data
         self.hints = Hints(settings, self.tasks, self.sources, self.backpressure, now, self._owe_credit)
         self.counts: Counter[str] = Counter()
-        #: Number of tuples given up, by reason.
+        #: Number of tuples in dropped frames, by reason.
         self.discarded: Counter[str] = Counter()
         #: Number of tuples that were discarded on purpose, by component and instance.
         self.dropped: Counter[tuple[str, str]] = Counter()
@@ -80,7 +80,7 @@ class Switch:
         self.pending = PendingLinks()
         #: True if there is a plan; before the first plan no credit is granted, because there are no destinations.
         self._ready = False
-        #: True if nothing is accepted any more; see `end`.
+        #: True if no more frames are accepted; see `end`.
         self._ended = False
 
     # ---- frames in ----------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class Switch:
     def attach(self, task: LocalTask, identity: bytes, epoch: int, link_epoch: int) -> None:
         """Begin a (new) link to a task; settle the remaining frames of the previous link.
 
-        The spout's side has given up all its pending roots by now, whether it is a new process or not.
+        None of a spout's earlier roots is pending any more, whether its process is new or the same.
         """
         self._end_source(task.identity)
         if task.source is not None:
@@ -541,7 +541,7 @@ class Switch:
 
     @property
     def tasks_left(self) -> bool:
-        """True if all tasks have sent LEAVE or have no link, so that no more frames come from them."""
+        """True if all tasks have sent LEAVE or have no link, so that no more frames arrive from them."""
         return all(task.source is None or task.farewell is not None for task in self.tasks.values())
 
     @property
@@ -551,7 +551,7 @@ class Switch:
         return self.tasks_left and not moving
 
     def end(self) -> None:
-        """End this process cleanly: give up and count the frames that wait here, and accept no more frames.
+        """End this process cleanly: drop and count the frames that wait here, and accept no more frames.
 
         Peers count the frames that they still send as lost with this process. No tuple is missing after a restore from
         a checkpoint.

@@ -141,7 +141,7 @@ if __name__ == "__main__":
     parser.add_argument("name", nargs="?", default="LogTable")
     parser.add_argument("--logs", metavar="DIR", default="/tmp/access", help="folder of access.log, access.log.1 ...")
     parser.add_argument(
-        "--output", metavar="DIR", help="folder of the table (/tmp/requests, with --spark /tmp/traffic)"
+        "--output", metavar="DIR", help="folder of the table (default: /tmp/requests; with --spark: /tmp/traffic)"
     )
     parser.add_argument("--spark", action="store_true", help="count the requests in PySpark instead")
     parser.add_argument("--until", choices=("forever", "now"), default="forever")

@@ -3,7 +3,7 @@
     heron submit local topologies/sick.py Sick --what slow     # one of four tasks is slow
     heron submit local topologies/sick.py Sick --what skew     # one key has most of the tuples
     heron submit local topologies/sick.py Sick --what leak     # a task leaks memory, until it has 120 MB
-    heron submit local topologies/sick.py Sick --what crash    # a task raises now and then
+    heron submit local topologies/sick.py Sick --what crash    # a task occasionally raises an exception
     heron submit local topologies/sick.py Sick --what sink     # the sink waits for a slow service
 
 Each has a spout, four tasks of `work`, and a sink. With `leak`, the tasks of `work` have a memory limit, so that the

@@ -87,7 +87,7 @@ def spark_sink(name: str, output: str, readings: int = 5000) -> TopologyBuilder:
     builder.set_config(
         {
             api_constants.TOPOLOGY_RELIABILITY_MODE: api_constants.TopologyReliabilityMode.ATLEAST_ONCE,
-            # Maximum number of pending readings. With less than a batch, each batch would wait for its interval.
+            # Maximum number of pending readings. With fewer than a batch needs, each batch would wait for its interval.
             api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 4000,
             # Longer than the start of Spark, so that waiting readings do not time out.
             api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 120,

@@ -26,10 +26,10 @@ class LongLineError(HeronError):
 
 
 class UnfinishedLineError(HeronError):
-    """A line of a chunk has no line end, so the file was longer before; `offset` is where the line begins."""
+    """The last line of a chunk has no line end, so the file was truncated; `offset` is the offset of its first byte."""
 
     def __init__(self, name: str, offset: int) -> None:
-        super().__init__(f"{name} ends within the line at byte {offset}, but was longer before")
+        super().__init__(f"{name} ends within the line at byte {offset}; the file was truncated")
         self.offset = offset
 
 

@@ -113,6 +113,6 @@ def stem(path: str) -> str:
 
 
 def stems_of_origins(path: str) -> list[str]:
-    """Return the stems of all names that a rotation may have changed into this name: the beginnings of this name."""
+    """Return the stems of all names that a rotation may have changed into this name: the prefixes of this name."""
     name = path.rpartition("/")[2]
     return [name[:end] for end in range(1, len(name) + 1)]

@@ -89,7 +89,7 @@ class Scanner:
         self._files_max = files_max
 
     def look(self) -> Scan:
-        """Return each matching regular file once, sorted by path; a pattern with files above the limit is refused."""
+        """Return each matching regular file once, sorted by path; report patterns with files beyond the limit."""
         begun = time.monotonic()
         look = Scan()
         found: dict[str, Entry] = {}
@@ -98,7 +98,7 @@ class Scanner:
             for entry in _walk(pattern.root, pattern.parts, look.refused):
                 if len(found) >= self._files_max:
                     limit = counted(self._files_max, "file")
-                    look.refused[pattern.text] = f"matches more than {limit}; others are not read; use more patterns"
+                    look.refused[pattern.text] = f"matches more than {limit}; the rest is skipped; narrow the pattern"
                     break
                 found.setdefault(entry.path, entry)
             if len(found) == before:

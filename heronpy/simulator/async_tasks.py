@@ -17,7 +17,7 @@ from heronpy.simulator.tuples import SimulatedTuple
 
 
 class AsyncBoltTask(BoltTask):
-    """Runs a coroutine per tuple, up to the limit. A step starts at most one and runs one turn of the event loop."""
+    """Runs a coroutine per tuple, up to the limit. A step starts at most one of them, and runs one turn of the loop."""
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)

@@ -40,7 +40,7 @@ from heronpy.proto import components_of, topology_pb2
 from heronpy.task.user_code import Delegate
 from heronpy.wire.codec import decoder
 
-#: The mark of a file that is not checked.
+#: A size and digest that no reader checks.
 _UNMARKED = f"0:0:{digest(b'')}"
 
 

@@ -1,4 +1,4 @@
-"""Virtual time, which stands still while code runs and jumps to the next due event.
+"""Virtual time: it does not pass while code runs, and jumps to the next due event.
 
 While a simulation is running, the functions of the standard `time` module use the virtual clock
 (for the simulating thread only), so windows, rates and timeouts based on `time.time()` are

@@ -88,7 +88,7 @@ class Records:
         self.acked: dict[str, deque[Any]] = defaultdict(newest)
         self.failed: dict[str, deque[Any]] = defaultdict(newest)
         self.counters: dict[int, Counter[str]] = defaultdict(Counter)
-        #: Rows that Spark sinks would have handed over, with their task; and the number of rows per task, including
+        #: Rows that Spark sinks would have passed to Spark, with their tasks. The number of rows per task, including
         #: rows that are not kept.
         self.rows: dict[str, deque[tuple[int, dict[str, Any]]]] = defaultdict(newest)
         self._rows_of: Counter[tuple[str, int]] = Counter()

@@ -74,7 +74,7 @@ class StepScheduler:
             self._unfinished = [name for name in order if name in self._world.plan.bolts()]
 
     def reopen(self) -> None:
-        """Reopen the input, because tasks have gone back to a checkpoint from before its end."""
+        """Reopen the input, because tasks have gone back to a checkpoint taken before the input ended."""
         self._unfinished, self.is_finished = None, False
 
     def _step(self, task: SimTask) -> None:
@@ -159,7 +159,7 @@ class StepScheduler:
         waiting = self._waiting_for_outside()
         if not waiting:
             return False
-        # A busy task must end or be woken by a tick or another tuple, but a source may be silent forever.
+        # A busy task ends, or is woken by a tick or another tuple, but a source may be silent forever.
         bound = [task for task in waiting if task.is_busy()]
         patience_s = _OUTSIDE_MAX_S if bound and self._next_event() is None else _OUTSIDE_GRACE_S
         deadline = real_monotonic() + patience_s

@@ -82,7 +82,7 @@ class Simulator:
             raise ValueError(f"sinks is {sinks!r}; give 'run' or 'collect'")
         self._world = World(_message_of(topology), seed, records_limit, sinks == "collect")
         self._scheduler = StepScheduler(self._world, step_s)
-        # The saved state of each task, and its checkpoint; ids are never reused, even if saving fails.
+        # The last saved state of each task, and the id of its checkpoint; ids are never reused, even if saving fails.
         self._saved: dict[int, bytes] = {}
         self._saved_in = 0
         self._checkpoints = 0

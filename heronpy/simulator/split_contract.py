@@ -1,4 +1,4 @@
-"""The contract of every `SplitSpout`, as a function for tests."""
+"""Checks the contract that every `SplitSpout` must meet; for use in tests."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ _frame_of = attrgetter("frame")
 
 #: Acks of batches below this size are kept per tuple, so that they can wait to be batched.
 BATCH_MIN = 8
-#: Maximum number of acks of whole frames that are packed without arrays. A frame at its smallest limit has this number
-#: of tuples.
+#: Maximum number of acks of whole frames that are packed without arrays. A frame of the smallest permitted size has
+#: this number of tuples.
 FEW_MAX = 32
 #: The same limit for kept frames, whose tuples need no check.
 KEPT_FEW_MAX = 128
@@ -126,7 +126,7 @@ class BoltAcks:
 
     @property
     def urgent(self) -> bool:
-        """True if there are unsent fails, or unsent acks of batches. Both are sent without waiting for others."""
+        """True if there are unsent fails, or unsent acks of batches. Both are sent immediately."""
         return bool(self._failed) or bool(self._batches)
 
     def ack_at_once(self, tup: HeronTuple) -> None:
@@ -236,7 +236,7 @@ class BoltAcks:
         envelope = frame.envelope
         assert envelope is not None
         if envelope.root_counts and not envelope.roots:
-            return  # none of the anchors derives from a spout tuple
+            return  # no anchor derives from a spout tuple
         if not envelope.root_tasks and not frame.touched:
             self._send(whole_ack(self._task_id, envelope))
             return

@@ -3,8 +3,7 @@
 A frame stays far below the limit of a link: a batch that turns out too large is cut in two, so no tuple
 that was accepted at emit can break the link.
 
-Pure except for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
-of edges.
+Pure except for `send`, which accepts finished frames and never blocks or calls back, and `bits`, the source of edges.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class TracedCall(Protocol):
     """A call of user code that processes a traced tuple."""
 
     def leaving(self, outlet: Outlet) -> Traced | None:
-        """Return the traced tuple in an outlet that is about to be sent, during the call; None if there is none."""
+        """Return the traced tuple in an outlet that is about to be sent during the call, or None."""
 
 
 class Copy:
@@ -80,20 +79,20 @@ class Batches:
         #: The attempt that this process writes into its frames; 0 if no checkpoints are taken.
         self.attempt = 0
         self.now = 0.0
-        #: The latency mark of tuples emitted now and of the outlet being sent, and whether any was sent since; see
-        #: tracing.py.
+        #: The latency mark of tuples emitted now, and that of the outlet being sent. Whether a marked outlet was sent
+        #: since the mark was set. See tracing.py.
         self.origin_ns = self._origin_ns = 0
         self.marked = False
-        #: If not 0, an outlet begins again with this mark after it was sent.
+        #: The mark that each outlet gets after it was sent; 0: none.
         self.renewed_ns = 0
         #: The traced call in progress, and the traced tuple in the outlet being sent; see tracing.py.
         self.tracing: TracedCall | None = None
         self._trace: Traced | None = None
         #: With acking: whether tuples outside of any tuple tree were sent.
         self.untracked = False
-        #: Maximum number of tuples in a frame for a slow task.
+        #: Maps a slow task to the maximum number of tuples in a frame for it.
         self.limits: dict[int, int] = {}
-        #: Number of times that an outlet was sent.
+        #: Number of sends of all outlets.
         self.flushes = 0
         #: Number of tuples after which every outlet is flushed; adapts to the size of the tuples.
         self.limit: int = settings.batch_tuples
@@ -283,7 +282,7 @@ class Batches:
         return Copy(len(self._copied) - 1)
 
     def begin_copies(self, stream: OutStream, marks: list[Mark]) -> list[Mark]:
-        """Return the marks of at most `batch_tuples` tuples with several copies; call `send` before adding others."""
+        """Return the marks of at most `batch_tuples` tuples with several copies; call `send` before adding more."""
         self.flush_copies()
         return [None if mark is None else self.add_copies(stream, [], mark) for mark in marks]
 
@@ -299,7 +298,7 @@ class Batches:
     def flush_copies(self) -> None:
         """Send all outlets with copies, after a REGISTER of their roots.
 
-        The acker must know the XOR of all copies of a tuple before the first copy can be acked, or a quick
+        The acker must have the XOR of all copies of a tuple before the first copy can be acked, or a quick
         ack would complete the tree while other copies are still in flight.
         """
         if not self._copied or self.pending is None:

@@ -5,8 +5,8 @@ from its few possible parts and compiled once, at start-up, as `collections.name
 its own globals, because each variable of a closure is copied in each call; only `left` is a variable of a closure.
 These properties vary: spout or bolt (their public signatures), tracked or not, the shape of the route (fields groupings
 on one field each, or one buffer for all), and the width. Everything unusual (another stream, a direct task, hooks,
-values that are not a plain list or tuple, a large or complex value) goes to `special` or `slow`, a wrong width to
-`refuse`, which raises.
+values that are not a plain list or tuple, a large or complex value) goes to `special` or `slow`. A tuple of the wrong
+width goes to `refuse`, which raises an error.
 
 The function stays valid for the life of the task: a new plan clears the memo and changes the buffers'
 destinations in place, so user code may keep a reference to `self.emit`.

@@ -1,8 +1,8 @@
 """The emitter: groups tuples at the sender into one flat buffer per destination (decision D1). Pure.
 
 The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path, compiled
-for the default stream (compiled.py); others take the general path. A fields grouping keeps a memo from key to the
-destination's bound `extend`, so the stable hash is computed once per distinct key. Values are frozen at emit
+for the default stream (compiled.py); other streams take the general path. A fields grouping keeps a memo from key to
+the destination's bound `extend`, so the stable hash is computed once per distinct key. Values are frozen at emit
 (wire/codec.py); the size of every tuple is checked at emit, so an oversized tuple is refused there and cannot break the
 link. heronpy/plan/emit_rules.py checks each tuple and chooses its receiving tasks.
 
@@ -10,7 +10,7 @@ Tuples from this task to one destination are sent in the order in which they wer
 frame is built and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be
 applied during the wait.
 
-Pure except for `send`, which takes finished frames, `room`, and `bits`, the source of edges.
+Pure except for `send`, which accepts finished frames, `room`, and `bits`, the source of edges.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .tuples import HeronTuple, InBatch
 #: Text and bytes up to this number of characters are small: the number of tuples bounds a batch of them.
 SMALL = 1024
 _FIXED = codec.FIXED
-#: Number of tuples per emit and per frame at first, and the seconds for which this limit holds.
+#: Initial limit on the tuples per emit and per frame, and the seconds for which this limit holds.
 START_TUPLES, START_S = 64, 1.0
 #: Maximum number of full frames that the buffers of a stream hold together.
 FRAMES = 8
@@ -99,7 +99,7 @@ class Emitter:
         self._room = room or _plenty
         #: One stream per set of streams that share their outlets.
         self._leaders = list(streams)
-        #: Number of tuples that may be emitted at once, before a slow task can have reported that it is full.
+        #: Number of tuples that may be emitted before a slow task can report that it is full.
         self.burst = START_TUPLES
         #: Time of the first send; for `START_S` after that, the speed of the receiving tasks is unknown.
         self._began_at = 0.0

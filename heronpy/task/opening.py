@@ -39,7 +39,7 @@ class Opened(NamedTuple):
 
     flat: list[Any]
     frame: InFrame
-    #: The streams of its source by number; the stream of the frame; and the stream of each tuple, if they differ.
+    #: The streams of its source by number. The stream of the frame. The stream of each tuple, if they differ.
     streams: list[Schema]
     stream: int
     kinds: list[int] | None
@@ -65,9 +65,9 @@ class FrameReader:
         self._salvage = codec.salvager(deserialize, allow_pickle)
         self._components: dict[int, str] = {}
         self._schemas: dict[str, list[Schema]] = {}
-        #: Component and stream to the serialised Arrow schema.
+        #: Maps component and stream to the serialised Arrow schema.
         self._arrow: dict[str, dict[str, bytes]] = {}
-        #: True if the frame opened last may contain damaged tuples.
+        #: True if the most recently opened frame may contain damaged tuples.
         self.damaged = False
 
     def read_by(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:
@@ -118,7 +118,7 @@ class FrameReader:
         name, fields = streams[frame.stream] if frame.stream < len(streams) else ("", [])
         schema = self._arrow.get(component, {}).get(name)
         if schema is None or frame.streams:
-            raise WireError(f"frame from task {frame.source_task} has Arrow values for stream number {frame.stream}")
+            raise WireError(f"frame from task {frame.source_task} has Arrow values in schemaless stream {frame.stream}")
         self.damaged = False
         batch = decode_batch(frame.payload, declared(schema), frame.count)
         inner = InFrame(component, name, frame.source_task, frame.count, now)

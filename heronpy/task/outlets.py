@@ -104,12 +104,12 @@ class Outlet:
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
 
     def _limited(self, total: int, limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """Return shares within their destination's limit. If all destinations have limits, one may get several
+        """Return shares within the limits of their destinations. If all have limits, a destination may get several
         shares."""
         found: list[tuple[int, int]] = []
         turn = self.turn % len(self.dests)
         # A small flush rotates the destinations. A larger flush serves the destinations with the smallest limits first,
-        # and the others take the rest.
+        # and the other destinations get the rest.
         order = sorted((self.dests[turn:] + self.dests[:turn])[:total], key=lambda dest: limits.get(dest, total))
         self.turn += 1
         free = any(dest not in limits for dest in self.dests)

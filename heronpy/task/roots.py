@@ -35,7 +35,7 @@ from heronpy.wire.frames import (
 from .outlets import Mark
 from .tuples import HeronTuple, InFrame, Places
 
-#: Runs of at least this number of roots on average are taken one by one, shorter runs batch by batch.
+#: Runs of at least this number of roots on average are completed one by one, shorter runs batch by batch.
 RUN_LONG = 64
 #: Marks an id that was removed from its batch.
 GONE = object()
@@ -58,8 +58,8 @@ class PendingRoots:
     """Pending spout tuples by root number.
 
     Roots are consecutive numbers; a batch of them is one entry, so the usual completion of a whole batch is one dict
-    lookup. Scattered roots are taken batch by batch: all roots of a message that are in one batch are taken together.
-    A timeout affects a whole batch.
+    lookup. Scattered roots are completed batch by batch: all roots of a message that are in one batch are completed
+    together. A timeout affects a whole batch.
     """
 
     def __init__(self, first_root: int) -> None:
@@ -80,7 +80,7 @@ class PendingRoots:
         return base
 
     def complete_runs(self, runs: Runs) -> Iterator[tuple[list[Any], Batch]]:
-        """Complete runs of roots; yield (ids, batch) for the pending roots, with each batch at most a few times."""
+        """Complete runs of roots; yield (ids, batch) for the pending roots, each batch at most a few times."""
         if (only := only_run(runs)) is not None:
             yield from self.complete(*only)
             return
@@ -378,7 +378,7 @@ class AckMessages:
         ends = np.cumsum(lengths)
         low, done = 0, 0
         while low < len(firsts):
-            # A run has no more roots than a frame may have, so at least one run is taken.
+            # A run has no more roots than a frame may have, so each message has at least one run.
             within = int(np.searchsorted(ends, done + COUNT_MAX, side="right"))
             high = min(low + self._runs_max, within)
             count = int(ends[high - 1]) - done

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Span = control_pb2.Span
-#: Number of times that two stream managers add; a frame that was sent again may have more.
+#: Number of timestamps that two stream managers append; a frame that was sent again may have more.
 HOPS_MAX = 16
 
 
@@ -32,7 +32,7 @@ class TracedFrame(bytes):
     """The bytes of a frame with a traced tuple, so that a queue can recognise it."""
 
     def left(self, now_ns: int) -> TracedFrame:
-        """Return the frame as it leaves the out-queue of its sender; the last occurrence of a repeated field counts."""
+        """Return the frame as it leaves the out-queue of its sender; of a field that occurs twice, the last counts."""
         return TracedFrame(self + frame_pb2.Frame(trace_left=now_ns).SerializeToString())
 
 
@@ -44,7 +44,7 @@ class Arrived:
     def __init__(self, frame: frame_pb2.Frame, source: str) -> None:
         self.index = frame.trace_index
         self.place = frame.trace_index - frame.skip
-        #: The part of the span that is known so far.
+        #: The fields of the span that are known so far.
         self.span = Span(
             trace=frame.trace,
             parent=frame.trace_parent,

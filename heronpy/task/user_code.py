@@ -1,5 +1,5 @@
-"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and emits without compiled
-code.
+"""The user's spout or bolt with its config, context, serializer, custom groupings and hooks, and the functions that
+emit without compiled code.
 
 Every call into user code that may raise is wrapped: its exceptions become a UserError with the
 user's exception as its cause, so that tracebacks are complete.
@@ -214,7 +214,7 @@ class UserCode:
 
 
 def _plain(config: topology_pb2.Config) -> dict[str, Any]:
-    """Return the plain values of a config, converted to their types. Pickled values are left out, because they do not
+    """Return the plain values of a config, converted to their types. Pickled values are omitted, because they do not
     change while a topology runs.
     """
     plain = topology_pb2.Config()

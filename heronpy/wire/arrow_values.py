@@ -4,8 +4,8 @@ Eight bytes identify the schema. A frame in a checkpoint may be older than the s
 and another schema would give the same bytes a different meaning.
 
 A schema may only have types whose values every receiver can turn into Python values, so that bolts that process single
-tuples can read them too. Data from a peer is checked before use: its bounds, texts and times, and whether it takes the
-payload's size in memory.
+tuples can read them too. Data from a peer is checked before use: its bounds, texts and times. Compressed data is
+refused, so the size of a payload bounds its size in memory.
 
 pyarrow is imported when the first schema is read.
 """
@@ -112,7 +112,7 @@ def _time_problem(kind: pa.DataType, is_inner: bool) -> str | None:
         try:
             pa.scalar(0, type=kind).as_py()
         except Exception as error:  # libraries of time zones raise different exceptions
-            return f"its time zone is not known ({error})"
+            return f"its time zone is unknown ({error})"
     return None
 
 

@@ -148,7 +148,7 @@ def decoder(
             return flat
         if codec == USER and deserialize is not None:
             return [deserialize(value) for value in flat]
-        raise RemoteWireError(f"payload has codec {codec}, which this task does not know")
+        raise RemoteWireError(f"payload has codec {codec}, which this task does not support")
 
     return decode
 
@@ -198,7 +198,7 @@ def salvager(
 
     def salvage(payload: bytes, codec: int, watch: Watch | None = None) -> list[Any]:
         if codec != MSGPACK and (codec != USER or deserialize is None):
-            raise RemoteWireError(f"payload has codec {codec}, which this task does not know")
+            raise RemoteWireError(f"payload has codec {codec}, which this task does not support")
         try:
             parts = _split(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

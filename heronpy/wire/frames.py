@@ -201,11 +201,11 @@ def header_and_frame(parts: list[bytes]) -> tuple[bytes, bytes]:
 
 
 def gap(last: int, seq: int) -> int:
-    """Return the number of missing frames if `seq` follows `last`; 1 if the number goes back."""
+    """Return the number of missing frames if `seq` follows `last`; 1 if `seq` is not higher than `last`."""
     return max(1, seq - last - 1)
 
 
-#: Maximum number of tuples or roots of a frame: arrays are allocated from that number alone.
+#: Maximum number of tuples or roots of a frame. It bounds memory: arrays are allocated from the stated number alone.
 COUNT_MAX = 1 << 22
 
 U64 = np.dtype("<u8")

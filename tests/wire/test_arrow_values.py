@@ -69,7 +69,7 @@ def test_every_type_comes_back_and_a_slice_has_its_own_values_only() -> None:
     [
         (pa.timestamp("ns"), "use microseconds"),
         (pa.list_(pa.date32()), "use a separate field"),
-        (pa.timestamp("us", "Nowhere/Land"), "time zone is not known"),
+        (pa.timestamp("us", "Nowhere/Land"), "time zone is unknown"),
         (pa.dictionary(pa.int8(), pa.string()), "is not supported"),
         (pa.null(), "is not supported"),
         (pa.float16(), "is not supported"),
