@@ -207,7 +207,11 @@ def ended(code: int | None, words: str, host: str, printed: str = "") -> Found:
         return Found("container", False, f"heron.engine.python cannot be run{at}", "set heron.engine.python")
     last = printed.strip().splitlines()[-1:]
     what = f"it ended{at} before it reported ({words})" + "".join(f": {line[:300]}" for line in last)
-    fix = "correct the printed error" if last else "look at the container's output; on Slurm, set heron.slurm.output_dir first"
+    fix = (
+        "correct the printed error"
+        if last
+        else "look at the container's output; on Slurm, set heron.slurm.output_dir first"
+    )
     return Found("container", False, what, fix)
 
 

@@ -464,7 +464,9 @@ def store_of(session: Session, tell: Callable[[str], None] = lambda text: None) 
         check_fixed(store, job, before, after)
         if after.document.place.pool:
             stopped = allotting_of(session, store).check_change(job, before, after)
-            text = f"job '{job}' takes resources from others: {jobs_text(stopped)} will be stopped until there is capacity"
+            text = (
+                f"job '{job}' takes resources from others: {jobs_text(stopped)} will be stopped until there is capacity"
+            )
             if stopped and text not in told:  # a change is checked again when another writer was faster
                 told.add(text)
                 tell(text)
