@@ -1,7 +1,7 @@
-"""Handles Apache Heron's flags for JVMs and the API server, and its flags with a value `true` or `false`.
+"""Handles Apache Heron's flags for JVMs and the API server, and its flags that accept `true` or `false`.
 
-`translate` rewrites an Apache command line for this command, so that existing scripts keep running.
-It changes the arguments of Apache's verbs only, except for --service-url, which every verb takes. Everything after
+`translate` rewrites a command line of Apache Heron for this `heron`, so that existing scripts keep running.
+It changes only the arguments of Apache's verbs, but removes --service-url from every verb. Everything after
 `--` belongs to the user's program and is left unchanged.
 """
 

@@ -1,7 +1,7 @@
 """`heronpy.submit` and `heronpy.status`: submit and inspect topologies from programs and notebooks.
 
-They return or raise HeronError, and never print to stdout, end the process, or change its signal handlers. Tasks load
-the scripts that import this module, so each function imports its implementation only when it is called.
+These functions return or raise HeronError. They never print to stdout, end the process, or change its signal handlers.
+Tasks load the scripts that import this module, so each function imports its implementation only when it is called.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_S = 0.2
 
 
 def _errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Raise the error that the command would print, with its report, as a HeronError."""
+    """Make the function raise the error that the command would print, with its report, as a HeronError."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -47,14 +47,14 @@ def _errors(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class ResultWarning(UserWarning):
-    """The result of a finished topology lacks tuples, or may have tuples twice."""
+    """The result of a finished topology lacks tuples, or may contain tuples twice."""
 
 
 class RunningTopology:
     """A topology that was submitted or found by name; a `with` block kills it on exit.
 
-    `name` and `cluster` identify it; `id` distinguishes it from other topologies of that name; `logs` is the folder of
-    its logs.
+    `name` and `cluster` identify the topology. `id` distinguishes it from other topologies of the same name. `logs` is
+    the folder that contains its logs.
     """
 
     def __init__(self, session: Session, name: str, started: Started | None = None) -> None:
@@ -68,21 +68,21 @@ class RunningTopology:
 
     @_errors
     def status(self) -> dict[str, Any]:
-        """The content of `heron status --json`."""
+        """Return the content of `heron status --json`."""
         return _status_of(self._session, self._own())
 
     @_errors
     def exceptions(self) -> list[dict[str, Any]]:
-        """The exceptions of user code by type and line, as in `groups` of `heron exceptions --json`."""
+        """Return the exceptions of user code by type and line, as in `groups` of `heron exceptions --json`."""
         from heronpy.cli.look.events import groups_json
 
         return groups_json(self._session, self._own())
 
     @_errors
     def wait(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """Wait until bounded input is processed (FINISHED) and return the status; the topology stays until `kill`.
+        """Wait until bounded input is processed (FINISHED) and return the status; the topology is kept until `kill`.
 
-        Warns with ResultWarning if tuples are missing from the result, or may be in it twice; `losses` in the status
+        Warns with ResultWarning if tuples are missing from the result, or may be counted twice; `losses` in the status
         has the counts. Raises HeronError, with the tracebacks, when the topology fails, and DeadlineError after
         `timeout_s` seconds.
         """
@@ -126,7 +126,7 @@ class RunningTopology:
         self.kill()
 
     def _own(self) -> str:
-        """The name; raises HeronError if it now refers to another topology."""
+        """Return the name; raises HeronError if the name now refers to another topology."""
         if self._session.find(self.name).topology_id != self.id:
             raise HeronError(
                 f"topology '{self.name}' was killed and submitted again; use the object that the new submit returned"
@@ -153,7 +153,7 @@ def submit(
     are defined in a notebook are sent by value, in their current state.
 
     Raises HeronError when the topology is refused, fails (with the tracebacks) or is not running after `timeout_s`
-    seconds; it then leaves nothing behind. In a script, call this below `if __name__ == "__main__":`.
+    seconds. In these cases, nothing remains of the topology. In a script, call this below `if __name__ == "__main__":`.
     """
     from heronpy.api.topology import are_submissions_ignored
     from heronpy.cli.submit.live import start
@@ -168,7 +168,7 @@ def submit(
 
 @_errors
 def status(name: str, cluster: str = "local") -> dict[str, Any]:
-    """The content of `heron status --json`; raises HeronError if no running topology has this name."""
+    """Return the content of `heron status --json`; raises HeronError if no running topology has this name."""
     session = _session(cluster, None, None)
     session.find(name)
     return _status_of(session, name)
@@ -189,7 +189,7 @@ def _status_of(session: Session, name: str, known: control_pb2.StatusReply | Non
 
 
 def _message_of(topology: Any) -> topology_pb2.Topology:
-    """A copy of the topology message to submit; raises HeronError if the topology is invalid."""
+    """Return a copy of the topology message to submit; raises HeronError if the topology is invalid."""
     from heronpy.api.topology import TopologyBuilder, TopologyType
     from heronpy.proto import topology_pb2
 

@@ -1,8 +1,8 @@
-"""Exit codes of `heron` and the one exception that carries them.
+"""Exit codes of `heron`, and the exception that carries an exit code.
 
 The codes are part of the command's contract (scripts test them), so they are never renumbered. A
-Failure's text is one sentence that names the cause and the fix; `report` holds what must be printed
-in full before it, such as a user's traceback.
+Failure's text is one sentence that names the cause and the fix. Its `report`, such as a user's traceback, is printed in
+full before the sentence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Failure(Exception):
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code for an error of another package."""
+    """Return the exit code for an error, according to its type."""
     from heronpy.clusters.errors import NotThereError, PartlyDoneError, RequestError
     from heronpy.common import errors
 

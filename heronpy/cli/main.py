@@ -1,7 +1,7 @@
 """Entry point of `heron`: finds the verb, runs it, and turns every error into one sentence and an exit code.
 
-Verbs are loaded when they are used, so that `heron --help` costs little: this module imports click
-and the standard library only. A verb's short help therefore lives in the table below, not in its module.
+A verb's module is imported only when the verb is used, so that `heron --help` starts fast. This module imports only
+click and the standard library. A verb's short help is therefore in the table below, not in the verb's module.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import click
 
 from heronpy.cli import apache_flags, exits
 
-#: section -> verb -> short help. The command is `<verb>_command` of `heronpy.cli.verbs.<verb>`, with '_' for '-', or of
-#: the module in `SHARED`.
+#: Section -> verb -> short help. The command is `<verb>_command`, with '_' for '-', in the module
+#: `heronpy.cli.verbs.<verb>` or in the module that `SHARED` names.
 VERBS: dict[str, dict[str, str]] = {
     "Run": {
         "submit": "Start a topology and wait until every task runs.",
@@ -52,7 +52,7 @@ VERBS: dict[str, dict[str, str]] = {
         "slow": "Show the slowest tuples with their values.",
         "batches": "Show the Spark batches that have failed, and retry them.",
         "units": "Inspect and repair pipelines of work units over growing logs.",
-        "dead-letters": "Show the tuples that were given up after too many attempts.",
+        "dead-letters": "Show the tuples that were abandoned after too many attempts.",
         "stacks": "Show what each thread of a running task is doing.",
         "profile": "Record where a running task spends its time.",
         "heap": "Show the objects of a running task by type.",
@@ -153,9 +153,9 @@ def heron(ctx: click.Context, version: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = None) -> int:
-    """Run `heron` with these arguments (default: those of the process); returns the exit code.
+    """Run `heron` with these arguments (default: the arguments of the process) and return the exit code.
 
-    `begin` is called before a verb does anything.
+    `begin` is called immediately before the verb starts.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     args, warnings = apache_flags.translate(args)
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = N
         sys.stdout.flush()
         return result if isinstance(result, int) else exits.OK
     except BrokenPipeError:
-        # The reader (head, less) has ended: not an error, but Python must not print one at exit.
+        # The reader (head, less) has exited. That is not an error, and Python must not print one at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exits.OK
     except (KeyboardInterrupt, click.exceptions.Abort):
@@ -211,7 +211,7 @@ def explain(error: Exception, verbose: bool) -> int:
 
 
 def usage_sentence(error: click.ClickException) -> str:
-    """click's message as one sentence that points to the help."""
+    """Return click's message as one sentence that refers to the help."""
     text = " ".join(error.format_message().split()).rstrip(".")
     if isinstance(error, click.exceptions.NoSuchOption):
         from heronpy.common.nearest import suggestion
@@ -231,7 +231,7 @@ def usage_sentence(error: click.ClickException) -> str:
 
 
 def _beyond_range(error: click.BadParameter, param: click.Parameter) -> str:
-    """The sentence for a value that is not a number in the range of its option; empty for other errors.
+    """Return the sentence for a value that is not a number in the range of its option; "" for other errors.
 
     click itself says `'x' is not a valid integer range` and `0 is not in the range x>=1`.
     """

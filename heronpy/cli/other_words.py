@@ -37,7 +37,7 @@ MEANT = {
 
 
 def no_such_verb(word: str, known: list[str]) -> exits.Failure:
-    """The Failure for a word that is not a verb; suggests the verb that the user may have meant."""
+    """Return the Failure for a word that is not a verb; it suggests the verb that the user may have meant."""
     meant = MEANT.get(word.lower())
     if meant is not None:
         hint = f"; use '{meant}'"
@@ -50,7 +50,7 @@ def no_such_verb(word: str, known: list[str]) -> exits.Failure:
 
 
 def no_cluster(ctx: click.Context) -> str:
-    """The sentence for a verb whose only argument cannot be a cluster; empty if it can."""
+    """Return the sentence for a verb whose only argument is not a cluster; "" if it is one, or no clusters exist."""
     target, clusters = ctx.params.get("target"), known_clusters()
     if not isinstance(target, Target) or target.cluster in clusters or not clusters:
         return ""

@@ -24,12 +24,12 @@ LABEL_WIDTH = 10
 
 
 def clean(text: str) -> str:
-    """One line of text with its control characters escaped."""
+    """Return the text as one line, with its control characters escaped."""
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def clean_block(text: str) -> str:
-    """Text of several lines, such as a traceback, with its control characters escaped."""
+    """Return a text of several lines, such as a traceback, with its control characters escaped."""
     return escape(text)
 
 
@@ -74,14 +74,14 @@ def warning(text: str) -> None:
 
 
 def command(*words: object) -> str:
-    """A command line that can be pasted into a shell unchanged."""
+    """Return a command line that can be pasted into a shell unchanged."""
     import shlex
 
     return shlex.join([str(word) for word in words])
 
 
 def picked(message: object, *names: str) -> dict[str, Any]:
-    """Fields of a message, under their JSON names."""
+    """Return the named fields of a message, for JSON."""
     return {name: getattr(message, name) for name in names}
 
 
@@ -92,7 +92,7 @@ def print_json(value: Any) -> None:
 
 
 def console(colour: bool | None = None) -> Console:
-    """A console that wraps at the terminal's width, or never when the output is not a terminal."""
+    """Return a console that wraps at the terminal's width; without a terminal, lines are not wrapped."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else 10_000
@@ -108,7 +108,7 @@ def table(
     right: Sequence[str] = (),
     boxed: bool = False,
 ) -> Table:
-    """A table; the columns named in `right` are aligned to the right."""
+    """Return a table; the columns named in `right` are aligned to the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -149,7 +149,7 @@ def print_table(
 
 
 def moment(wall_s: float) -> str:
-    """A wall-clock time as local time, for people."""
+    """Return a wall-clock time as text in local time; "-" for 0."""
     import datetime
 
     if not wall_s:

@@ -1,7 +1,7 @@
 """The start and the end of `heron`, where Ctrl-C ends the process without a traceback.
 
-While modules are imported, a KeyboardInterrupt could be raised anywhere, even where nothing can catch it. So
-until a verb begins, and after it has ended, the signal has its default effect. Nothing heavy is imported here.
+While modules are imported, a KeyboardInterrupt could be raised where nothing can catch it. SIGINT therefore has its
+default effect until a verb begins and after the verb has ended. This module imports nothing that is slow to import.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ _plain = False
 
 
 def main() -> int:
-    """Run `heron`; returns the exit code."""
+    """Run `heron` and return the exit code."""
     global _plain
-    # A command that a script runs in the background ignores Ctrl-C; that is not changed. SIG_DFL comes from
-    # `scripts/heron`.
+    # A command that a script runs in the background ignores Ctrl-C, and this is left unchanged. `scripts/heron`
+    # sets SIG_DFL.
     if _signal.getsignal(_signal.SIGINT) in (_signal.default_int_handler, _signal.SIG_DFL):
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _plain = True

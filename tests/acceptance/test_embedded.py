@@ -100,7 +100,7 @@ with heronpy.submit(builder) as running:
     assert (ended["lifecycle"], ended["losses"]) == ("FINISHED", "1"), ended
     assert running.status()["losses"] == "1"
     [told] = [one for one in caught if issubclass(one.category, heronpy.ResultWarning)]
-    assert "gave up tuples (1 dead letter, 0 lost): its results are not complete" in str(told.message)
+    assert "abandoned tuples (1 dead letter, 0 lost): its results are not complete" in str(told.message)
     assert told.filename == "<stdin>", "the line that waits"
     warnings.simplefilter("error", heronpy.ResultWarning)
     try:

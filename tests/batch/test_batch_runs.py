@@ -219,7 +219,7 @@ def test_a_held_run_takes_the_input_of_another_and_publishes_nothing(heron: Hero
     write(logs / "a.log", 1000, 8)
     write(logs / "b.log", 10, 9)
     said = batch(heron, logs, tmp_path / "other", flags=("--as", "visits/1", "--hold")).ok().out
-    assert "takes the input of visits/1" in said and "nothing is published" in said
+    assert "reads the input of visits/1" in said and "nothing is published" in said
     assert not (tmp_path / "other").exists() or not rows_of(tmp_path / "other")
     held = sorted(path for path in folder_of(heron, 2).glob("*/unit=*/sink-store*"))
     rows = [str(json.loads(line)) for path in held for line in path.read_text().splitlines()]

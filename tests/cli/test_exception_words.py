@@ -18,7 +18,7 @@ from heronpy.views.exception_groups import groups_of
     [
         ("ValueError", False, "ValueError"),
         ("ValueError", True, "ValueError while it started"),
-        ("heronpy.common.errors.GaveUpError", True, "GaveUpError, for which it has given up"),
+        ("heronpy.common.errors.GaveUpError", True, "GaveUpError, after which the task was not restarted"),
     ],
 )
 def test_it_is_said_when_a_task_ended_by_it(kind: str, startup: bool, words: str) -> None:

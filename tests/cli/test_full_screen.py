@@ -204,7 +204,7 @@ def test_what_is_dropped_upon_backpressure_is_shown() -> None:
     data = replace(data, load=structs.replace(data.load, dropping=[full], dropped={"join": 1200}))
     shown = [line.rstrip() for line in texts(View(), data)]
     assert "full: container_1_join_6; tuples that do not fit are discarded" in shown
-    assert "tuples dropped upon backpressure: 1,200 for join" in shown
+    assert "tuples dropped because of backpressure: 1,200 for join" in shown
 
 
 def test_the_culprit_and_what_to_do_come_first_on_a_small_terminal() -> None:
@@ -290,10 +290,10 @@ def test_enter_goes_from_the_component_to_its_task_and_esc_back() -> None:
     assert any("busy      12%" in line for line in shown)
     assert any("heron logs prod clicks container_1_count_4 -f" in line for line in shown)
     assert wish_of(view) == Wish("count", log="container_1_count_4")
-    assert any("log      asking" in line for line in shown)
+    assert any("log      loading" in line for line in shown)
     view = pressed(data, "x", view=view)
     assert wish_of(view) == Wish("count", ("container_1_count_4", 1))
-    assert any("stacks   asking" in line for line in texts(view, data))
+    assert any("stacks   loading" in line for line in texts(view, data))
     view = pressed(data, "esc", view=view)
     assert view.level is Level.TASKS and view.chosen_task == "container_1_count_4"
     view = pressed(data, "esc", view=view)

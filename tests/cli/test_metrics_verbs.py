@@ -213,7 +213,7 @@ def test_trace_shows_hops_and_the_slowest_tuple(
     assert bad.code == 2 and "OTEL_EXPORTER_OTLP_HEADERS has a part that is not a header" in bad.err
     assert "hidden" not in bad.err
     bad = heron("trace", "local", "wordy", "--otlp", "ftp://x")
-    assert bad.code == 2 and "--otlp ftp://x is not an address; use one like http://127.0.0.1:4318" in bad.err
+    assert bad.code == 2 and "--otlp ftp://x is not an address; use an address such as http://127.0.0.1:4318" in bad.err
 
 
 def test_top_prints_snapshots_without_a_terminal(heron: Heron, wordy: FakeTopology) -> None:

@@ -309,7 +309,7 @@ def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeT
     (logs / "container_1_count_2.log").write_text("".join(f"line {n} token: {secret}\n" for n in range(2000)))
     file = tmp_path / "evidence.jsonl"
     found = heron("doctor", "local", "wordy", "--evidence", str(file))
-    assert found.code == 1 and f"in {file}; read it before you pass it on" in found.out
+    assert found.code == 1 and f"in {file}; review it before you share it" in found.out
     text = file.read_text()
     assert secret not in text and "***" in text and stat.S_IMODE(file.stat().st_mode) == 0o600
     parts = [json.loads(line) for line in text.splitlines()]
@@ -334,7 +334,7 @@ def test_evidence_without_a_file_is_in_one_of_this_folder(
     found = heron("doctor", "local", "wordy", "--evidence")
     [file] = tmp_path.glob("*.jsonl")
     assert re.fullmatch(r"wordy-evidence-\d{8}T\d{6}Z\.jsonl", file.name)
-    assert f"in {file.name}; read it before you pass it on" in found.out
+    assert f"in {file.name}; review it before you share it" in found.out
     assert list(replay(file.read_text().splitlines()))
 
 

@@ -165,7 +165,7 @@ def test_wait_says_how_many_tuples_are_missing_and_fails(heron: Heron, home: Pat
     told = "tuples: acked 100, failed 3, replayed up to 3 (may be counted twice), dead letters 2, lost 10"
     assert ends[0].strip() == told
     assert ends[1] == "Topology 'wordy' FINISHED WITH LOSSES: 12; it is removed"
-    assert "gave up tuples (" in result.err and "heron dead-letters local wordy" in result.err
+    assert "abandoned tuples (" in result.err and "heron dead-letters local wordy" in result.err
     nothing_left(home, started)
 
 
@@ -220,7 +220,8 @@ def test_wait_does_not_take_another_topology_of_its_name_for_its_own(
     result = heron("submit", "local", str(topo), "--wait")
     assert result.code == exits.NOT_FOUND
     assert result.err.strip() == (
-        "error: topology 'wordy' was removed, and another one of that name was submitted; how the first one ended is unknown"
+        "error: topology 'wordy' was removed, and another topology of that name was submitted; how the first topology"
+        " ended is unknown"
     )
     assert heron("kill", "local", "wordy").code == 0
     nothing_left(home, started)

@@ -158,7 +158,7 @@ def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
     )
     assert last.startswith("Topology 'lossy' FINISHED WITH LOSSES: a")  # about n, or an unknown number
     sure = "about" in totals
-    gave_up, so = ("gave up", "are not") if sure else ("may have given up", "may not be")
+    gave_up, so = ("abandoned", "are not") if sure else ("may have abandoned", "may not be")
     assert complained.startswith(f"error: topology 'lossy' {gave_up} tuples (0 dead letters, a"), complained
     assert f"its results {so} complete" in complained
 
@@ -213,7 +213,7 @@ def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:
     totals, last, complained = let_end(run, out, exits.LOSSES)
     assert totals.endswith("failed 0, replayed 0, dead letters 1, lost 0")
     assert last == "Topology 'letter' FINISHED WITH LOSSES: 1; it is removed"
-    assert "'heron dead-letters local letter' shows those given up" in complained
+    assert "'heron dead-letters local letter' shows the dead letters" in complained
     count = max(stored(out))
     assert sorted(stored(out)) == [number for number in range(1, count + 1) if number != 50]
 

@@ -1,7 +1,7 @@
 """`heron checkpoints`: list, show, take, restore, verify and delete the checkpoints of a topology.
 
 Read-only verbs work on folders and need no running topology. Changes to the checkpoints of a running topology go
-through its topology master, because only the topology master knows what is in progress.
+through its topology master, because only the topology master tracks the checkpoints in progress.
 
 A file that another checkpoint needs is never deleted. The topology master deletes checkpoints of the current run; this
 module deletes all others. Shared files are deleted when no checkpoint of their folder refers to them. No shared
@@ -44,7 +44,7 @@ from heronpy.storage.objects.url import Place, place_of
 from heronpy.storage.stores import replica_of
 from heronpy.views.saved import kind_name
 
-#: Extra time for the topology master, beyond the time of the checkpoint itself.
+#: Extra time for the answer of the topology master, beyond the timeout of the checkpoint itself.
 ANSWER_S = 10.0
 DELETE_S = 60.0
 ASK_S = 5.0
@@ -54,8 +54,8 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 class View:
     """The checkpoints of one topology: read from disk and, when the topology runs, from its topology master.
 
-    The topology master knows which checkpoints are in progress, in use or damaged. The folders hold everything else,
-    including earlier runs of the topology. Both sources identify a checkpoint by its location.
+    The topology master reports which checkpoints are in progress, in use or damaged. The folders contain everything
+    else, including earlier runs of the topology. Both sources identify a checkpoint by its location.
     """
 
     def __init__(self, session: Session, topology: str, store: Place | None = None) -> None:
@@ -94,7 +94,7 @@ class View:
         return found_of(self.session, self.topology)
 
     def rows(self) -> list[Row]:
-        """Every complete checkpoint, newest first; records without files come last, marked as damaged."""
+        """Return all complete checkpoints, newest first; records without files come last, marked as damaged."""
         records = {record.location: record for record in self.records()}
         used, rows = used_locations(self.session), []
         try:
@@ -176,7 +176,7 @@ def _row_of_record(record: checkpoint_pb2.CheckpointRecord) -> Row:
 
 
 def older(view: View, age_s: float) -> list[Found]:
-    """Checkpoints at least this old; for 0, all checkpoints, even those whose age cannot be read."""
+    """Return the checkpoints at least `age_s` seconds old; for 0, all checkpoints, even if their age is unknown."""
     limit = time.time() - age_s
     return [
         found for found in view.found if age_s == 0 or (found.metadata is not None and found.metadata.taken_at <= limit)
@@ -184,7 +184,7 @@ def older(view: View, age_s: float) -> list[Found]:
 
 
 def remove(view: View, chosen: Iterable[Found], refuse: bool) -> tuple[list[Found], list[tuple[Found, str]]]:
-    """Delete checkpoints; return the deleted ones, and the kept ones with the reasons.
+    """Delete checkpoints; return the deleted checkpoints, and the kept checkpoints with the reasons.
 
     If `refuse` is true, a checkpoint in use raises a Failure; otherwise it is kept.
     """
@@ -257,7 +257,7 @@ def take(
 
 
 def _stateful(session: Session, topology: str) -> HasSettings:
-    """The settings of a running topology; raises a Failure when the topology takes no checkpoints."""
+    """Return the settings of a running topology; raises a Failure if the topology takes no checkpoints."""
     launch = session.settings_of(session.find_begun(topology))
     mode = reliability_mode(session.topology(topology))
     if mode != "EFFECTIVELY_ONCE":
@@ -355,7 +355,7 @@ def verify(target: Target, source: str | Place, checkpoint: str | None, as_json:
 
 
 def _select(view: View, wanted: str) -> list[Found]:
-    """The checkpoint with this id, or at this path."""
+    """Return the checkpoint with this id, or at this path or URL, as the only item of a list."""
     if wanted.isascii() and wanted.isdigit():
         view.require()
         return [by_id(view.found, int(wanted), view.topology)]
@@ -369,7 +369,7 @@ def _select(view: View, wanted: str) -> list[Found]:
 
 
 def _from_source(session: Session, source: str | Place, checkpoint: str | None) -> list[Found]:
-    """The checkpoints of a topology or at a path; with an id, only that checkpoint."""
+    """Return the checkpoints of a topology or at a path; with an id, only the checkpoint with this id."""
     if not isinstance(source, str):
         listed = catalogue.at_place(source) or catalogue.in_store(source)
         if not listed:

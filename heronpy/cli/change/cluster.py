@@ -97,7 +97,7 @@ def manifest(target: Target, nodes: bool, common: Common) -> None:
 def hosts(target: Target, lift: str | None, as_json: bool, common: Common) -> None:
     """Print the avoided hosts, or let schedulers use the host `lift` again.
 
-    Raises a Failure if a scheduler does not answer or none avoids `lift`.
+    Raises a Failure if a scheduler does not answer, or if no scheduler avoids `lift`.
     """
     session = Session(target, common, warn=warning)
     names = [one.topology for one in session.topologies() if session.engine_of(one.topology)]
@@ -144,7 +144,7 @@ def access(target: Target, install: bool, common: Common) -> None:
         if sys.stdout.isatty():
             raise exits.Failure(
                 "the output contains a secret key, which is not shown on a terminal; use a pipe: ssh"
-                f" HERE heron cluster access {cluster} | heron cluster access {cluster} --install",
+                f" THIS_HOST heron cluster access {cluster} | heron cluster access {cluster} --install",
                 exits.USAGE,
             )
         sys.stdout.write(to_text(cluster, socket.gethostname()) + "\n")

@@ -87,7 +87,7 @@ def slo(target: Target, job: str, as_json: bool, common: Common) -> None:
         say(f"  {what}: {kept}, measured for {format_duration(one['measured_s'])}")
     if not found["windows"]:
         say(
-            f"  the scaler{_scaler_at(session)} has the measurements from the last hour, day and fortnight;"
+            f"  the scaler{_scaler_at(session)} has the measurements from the last hour, day and two weeks;"
             " run this command there"
         )
     for begin, end in found["broken"]:
@@ -112,7 +112,7 @@ def replay(file: BinaryIO, as_json: bool) -> None:
 
 
 def _write(path: Path, minutes: Iterator[bytes]) -> int:
-    """Write minutes to a new file, one per line; return the number of minutes."""
+    """Write the measurements of each minute to a new file, one minute per line; return the number of minutes."""
     try:
         with open(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
             count = 0

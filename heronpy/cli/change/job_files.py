@@ -19,7 +19,7 @@ from heronpy.jobs.documents import check_by_hand, keys, name_of
 from heronpy.jobs.merge import Change, Entry
 
 FILE_BYTES_MAX: Final = 1 << 20
-#: Defaults that `heron job schema` shows for keys without a default value that do not concern the program.
+#: Texts that `heron job schema` shows as defaults of keys that have no default value and are not set by the program.
 _DEFAULTS: Final = {
     "scale.max.COMPONENT": "none, so the component is not scaled",
     "scale.min.COMPONENT": "1",
@@ -86,7 +86,7 @@ def schema(as_json: bool) -> None:
 
 
 def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
-    """The keys of each job in a file; raises RequestError if the file is invalid."""
+    """Return the keys of each job in a file; raises RequestError if the file is invalid."""
     content = file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise RequestError(f"{file.name} is larger than {format_bytes(FILE_BYTES_MAX)}; split the file")
@@ -104,7 +104,7 @@ def _documents(file: BinaryIO) -> dict[str, dict[str, Any]]:
 
 
 def _parsed(content: bytes, name: str) -> list[Any]:
-    """The documents of a YAML or JSON file, except empty ones."""
+    """Return the documents of a YAML or JSON file, except empty ones."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -126,7 +126,7 @@ def _parsed(content: bytes, name: str) -> list[Any]:
 
 
 def _once(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict of these keys and values; raises ConfigError for a duplicate key."""
+    """Return a dict of these keys and values; raises ConfigError for a duplicate key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
@@ -135,7 +135,7 @@ def _once(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _lines(change: Change) -> list[str]:
-    """The differences, one line per key."""
+    """Return the differences, one line per key."""
     before, after = ({entry.path: _shown(entry) for entry in side} for side in (change.before, change.after))
     paths = sorted({*before, *after})
     return [f"{name_of(path)}: {before.get(path, 'not set')} -> {after.get(path, 'not set')}" for path in paths]
@@ -147,5 +147,5 @@ def _shown(entry: Entry) -> str:
 
 
 def _text(value: Any, unit: str) -> str:
-    """A value as JSON, or as an amount of bytes."""
+    """Return a value as JSON or, if its unit is bytes, as an amount of bytes."""
     return format_bytes(value) if unit == "bytes" else msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""`heron job` and `heron manager`, except verbs that take a program: change a layer and wait for the effect."""
+"""`heron job` and `heron manager`, except verbs that need a program: change a layer and wait for the effect."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from heronpy.scaling.decisions import lag_text, rate_text
 from heronpy.scaling.history import remove_history
 
 DECISIONS_SHOWN: Final = 5
-#: The last part of a key may contain dots; this number of dots comes before that part.
+#: First part of a key -> number of dots before the last part of the key, which may contain further dots.
 _DEPTH: Final = {"parallelism": 1, "concurrency": 1, "config": 1, "settings": 1, "component_config": 2}
-#: Variables of this environment that name folders; the systemd unit passes them to the manager.
+#: Environment variables that contain the paths of folders; the systemd unit passes them to the manager.
 UNIT_VARIABLES: Final = ("HERON_CONF", "HERON_CONFIG_HOME")
 START_S: Final = 20.0
 LOOK_S: Final = 0.2
@@ -63,7 +63,7 @@ VALUE_CHARS_MAX: Final = 60
 
 
 def opened(target: Target, common: Common) -> tuple[Session, Store]:
-    """The session with a cluster, and the store of the cluster's jobs."""
+    """Return a session for the cluster, and the store of the cluster's jobs."""
     session = Session(target, common)
     try:
         read_base(session.conf_dirs(), target.cluster)
@@ -73,7 +73,7 @@ def opened(target: Target, common: Common) -> tuple[Session, Store]:
 
 
 def writer() -> str:
-    """The user who changes a layer."""
+    """Return the user who is recorded as the author of a change."""
     return caller()[:100]
 
 
@@ -154,12 +154,12 @@ def delete(target: Target, job: str, common: Common) -> None:
     """Remove a job whose topology is stopped."""
     _, store = opened(target, common)
     store.delete(job, f": heron job stop {target} {job}")
-    remove_history(minutes_of(target.cluster, job))  # a scaler that acts removes its own
+    remove_history(minutes_of(target.cluster, job))  # an active scaler removes its own history
     say(f"job {job} is deleted; its checkpoints and logs are kept")
 
 
 def release(target: Target, job: str, detach: bool, timeout_s: float, common: Common) -> None:
-    """Retry changes that the manager has given up."""
+    """Retry changes that the manager has abandoned or postponed."""
     session, store = opened(target, common)
     if not store.release(job):
         running = store.running(job)[0]
@@ -173,7 +173,7 @@ def release(target: Target, job: str, detach: bool, timeout_s: float, common: Co
 
 
 def _parsed(word: str) -> tuple[Path, Any]:
-    """The path and the value of `parallelism.work=6`."""
+    """Return the path and the value of a text such as `parallelism.work=6`."""
     name, found, text = word.partition("=")
     if not found or not name:
         raise RequestError(f"'{word}' is not KEY=VALUE; for example parallelism.work=6")
@@ -185,7 +185,7 @@ def _parsed(word: str) -> tuple[Path, Any]:
 
 
 def say_outcome(session: Session, store: Store, job: str, timeout_s: float, proved: bool = True) -> None:
-    """Wait until the topology matches its job, and report it. Raises ClusterError if the change is given up or undone.
+    """Wait until the topology matches its job, and report it. Raises ClusterError if the change is abandoned or undone.
 
     With `proved`, the wait ends when the job is IN_SYNC; without it, when the topology has started.
     """
@@ -258,7 +258,7 @@ def list_jobs(target: Target, as_json: bool, common: Common) -> None:
 
 
 def _as_it_lives(session: Session, found: dict[str, Any]) -> dict[str, Any]:
-    """The job; without figures if its topology has died and the manager has not noticed this yet."""
+    """Return the job, without figures if its topology has died and the manager has not noticed this yet."""
     if not found["started"] or found["state"] != "IN_SYNC":
         return found
     with suppress(HeronError):  # unknown
@@ -302,7 +302,7 @@ def unset_text(keys: Collection[str], target: Target, job: str) -> str:
 
 
 def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> list[str]:
-    """The lines of `heron job show` for a job."""
+    """Return the lines of `heron job show` for a job."""
     plan = f", {found['plan']}" if found["plan"] else ""
     layers = ", ".join(f"{name} v{found['versions'][name]}" for name in LAYERS if found["versions"][name])
     lines = [f"job {found['job']} is {found['state']}{plan}; {layers}"]
@@ -336,7 +336,7 @@ def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> 
 
 
 def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
-    """The latest changes, expiries of temporary changes, and decisions, in order of time.
+    """Return the latest changes, expiries of temporary changes, and decisions, in order of time.
 
     A decision that is the reason for a change is left out, and a repeated decision is printed once.
     """
@@ -431,7 +431,7 @@ def _by(one: Mapping[str, Any] | None) -> str:
 
 
 def start_manager(target: Target, unit: bool, common: Common) -> None:
-    """Start the inactive processes of a cluster's manager, or print a systemd unit that does so."""
+    """Start the inactive processes of a cluster's manager, or print a systemd unit that starts them."""
     session, _ = opened(target, common)
     session.check_cluster()
     if unit:
@@ -443,7 +443,7 @@ def start_manager(target: Target, unit: bool, common: Common) -> None:
 
 
 def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
-    """Start the syncer unless one is active; returns whether it was started.
+    """Start the syncer unless a syncer is active; return whether it was started.
 
     The syncer starts a scaler when a job needs one.
     """
@@ -460,7 +460,7 @@ def ensure_manager(session: Session, properties: Iterable[str] = ()) -> bool:
 
 
 def _unit(session: Session, properties: Iterable[str]) -> str:
-    """The systemd template for units that run the manager's processes in the foreground."""
+    """Return the systemd template for units that run the manager's processes in the foreground."""
     name = f"heron-manager-{session.target.cluster}"
     given = {key: str(absolute(os.environ[key])) for key in UNIT_VARIABLES if os.environ.get(key)}
     given = {"HERON_HOME": str(heron_home()), "PYTHONPATH": child_environment({}).get("PYTHONPATH", ""), **given}
@@ -469,8 +469,8 @@ def _unit(session: Session, properties: Iterable[str]) -> str:
     words[words.index('""')] = "%i"
     variables = [json.dumps(f"{key}={value}").replace("%", "%%") for key, value in given.items() if value]
     return f"""\
-# Save it as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {name}@{SYNCER}
-# To keep it running while you are not logged in: loginctl enable-linger
+# Save this unit as ~/.config/systemd/user/{name}@.service, then: systemctl --user enable --now {name}@{SYNCER}
+# To keep the manager running while you are not logged in: loginctl enable-linger
 [Unit]
 Description=Manager of the jobs of heron cluster {session.target.cluster}, %i
 
@@ -540,7 +540,7 @@ def _is_here(acting: Acting) -> bool:
 
 
 def where_of(acting: Acting) -> str:
-    """Where a process of a manager runs: ` as process 5`, ` as process 5 on host n1`."""
+    """Return where a process of a manager runs, such as ` as process 5` or ` as process 5 on host n1`."""
     host = Host.from_text(acting.host)
     elsewhere = f" on host {host.name}" if host is not None else " on another host"
     return f" as process {acting.pid}" + ("" if _is_here(acting) else elsewhere)

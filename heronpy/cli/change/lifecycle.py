@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2
 
 
 def set_state(target: Target, topology: str, active: bool, timeout_s: float, common: Common) -> None:
-    """Activate or pause all spouts, and wait until all have done so."""
+    """Activate or pause all spouts, and wait until all of them are active or paused."""
     session = Session(target, common)
     session.refuse_job(topology, f"set {target} {topology} run={'running' if active else 'paused'}")
     session.ask(topology, control_pb2.SetState(active=active), timeout_s)
@@ -38,7 +38,7 @@ def restart(
 
 
 def check_engine(session: Session, topology: str, verb: str) -> str:
-    """The kind of the topology's engine; raises a Failure when the topology does not exist or has no engine."""
+    """Return the kind of the topology's engine; raises a Failure when the topology does not exist or has no engine."""
     session.find(topology, pools=True)
     engine = session.engine_of(topology)
     if not engine:
@@ -49,7 +49,7 @@ def check_engine(session: Session, topology: str, verb: str) -> str:
 
 
 def drain(target: Target, topology: str, host: str, timeout_s: float, common: Common) -> None:
-    """Ask the scheduler to move the containers away from a host, and wait until they have moved."""
+    """Let the scheduler move the containers away from a host, and wait until they have moved."""
     session = Session(target, common)
     check_engine(session, topology, "drain")
     found = session.ask_scheduler(topology, control_pb2.GetContainers(), ANSWER_S)

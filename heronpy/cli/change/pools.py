@@ -139,7 +139,7 @@ def delete(target: Target, pool: str, common: Common) -> None:
     pools.record_of(session, pool)
     known = read_pool(session.state, pool)
     left = jobs_of(Store(session.state), pool)
-    if left and (known is None or not known.members):  # topologies in it are refused below
+    if left and (known is None or not known.members):  # `pools.delete` refuses a pool that contains topologies
         raise ClusterError(
             f"pool '{pool}' is used by {_jobs(left)}; stop each of them first: heron job stop {target} {left[0]};"
             f" or move it: heron job set {target} {left[0]} place.pool=OTHER"

@@ -18,7 +18,7 @@ from heronpy.proto import checkpoint_pb2
 def stop(
     target: Target, topology: str, savepoint: bool, timeout_s: float, force: bool, as_json: bool, common: Common
 ) -> None:
-    """End a topology drained or with a savepoint, and remove it."""
+    """Drain a topology, or take a savepoint of it; then end and remove it."""
     progress = Progress()
     stop = Stop(Session(target, common), topology, time.monotonic() + timeout_s, timeout_s, progress.show)
     stop.session.refuse_job(topology, f"stop {target} {topology}")
@@ -54,8 +54,8 @@ def stop(
         )
         return
     if stop.discarded:
-        warning(f"{counted(stop.discarded, 'tuple')} were discarded while '{topology}' was drained")
-    say(f"Successfully stopped topology '{topology}'" + ("" if stop.complete else ", not gracefully"))
+        warning(f"the drain of '{topology}' discarded {counted(stop.discarded, 'tuple')}")
+    say(f"Successfully stopped topology '{topology}'" + ("" if stop.complete else ", but not gracefully"))
     say(f"  logs are kept in {execution.working_dir}/log-files")
     if record is not None:
         say(f"  savepoint {record.checkpoint} is {record.location}")

@@ -88,11 +88,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         try:
             return parse_duration_s(value)
         except ConfigError:
-            self.fail(f"'{value}' is not a time; for example '90s', '12h' or '7d'", param, ctx)
+            self.fail(f"'{value}' is not a time; give a time such as '90s', '12h' or '7d'", param, ctx)
 
 
 def common_flags(function: F) -> F:
-    """--config-path, --config-property and --verbose, collected into one `common` argument."""
+    """Add --config-path, --config-property and --verbose, which are collected into one argument `common`."""
 
     @click.option("--config-path", metavar="DIR", help="Folder with the settings files <cluster>/<room>.yaml.")
     @click.option("--config-property", metavar="K=V", multiple=True, help="Override one setting; may be repeated.",
@@ -108,7 +108,7 @@ def common_flags(function: F) -> F:
 
 
 def timeout_flag(default: float | None, meaning: str) -> Callable[[F], F]:
-    """--timeout S, as `timeout_s`; the help shows the default, if there is one."""
+    """Return the option --timeout S, whose parameter is `timeout_s`; the help shows the default if there is one."""
     return click.option(
         "--timeout",
         "timeout_s",
@@ -142,7 +142,7 @@ def verb(
     common: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Decorator for a command of a group, or of `heron` itself.
+    """Return a decorator that makes a function a command of a group, or of `heron` itself.
 
     The cluster and the topology come before the command's own parameters, --json and the common flags after them.
     """
@@ -160,7 +160,7 @@ def verb(
 
 
 def component_flags(meaning: str) -> Callable[[F], F]:
-    """[COMPONENT] and its synonym --component, as one parameter `component`."""
+    """Return a decorator that adds [COMPONENT] and its synonym --component as one parameter `component`."""
 
     def add(function: F) -> F:
         @click.argument("what", required=False, metavar="[COMPONENT]", shell_complete=complete.components)
@@ -188,7 +188,7 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def cluster_flag(meaning: str) -> Callable[[F], F]:
-    """--cluster CLUSTER, as `target`, for verbs that otherwise create a temporary cluster."""
+    """Return the option --cluster, whose parameter is `target`, for verbs that otherwise create a temporary cluster."""
     return click.option(
         "--cluster", "target", type=TargetType(), metavar="CLUSTER", help=meaning, shell_complete=complete.clusters
     )

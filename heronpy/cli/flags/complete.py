@@ -40,7 +40,7 @@ def _known_clusters() -> list[str]:
 
 
 def _place(ctx: click.Context) -> tuple[Records, str]:
-    """Return the named or only cluster, and the topology; "" for a cluster or topology that is not named yet."""
+    """Return the records of the named or only cluster, and the name of the topology; "" if it is not named yet."""
     from heronpy.clusters.records import Records
 
     target, topology = ctx.params.get("target"), ctx.params.get("topology")
@@ -64,7 +64,7 @@ def _components(ctx: click.Context) -> list[str]:
 
 
 def _instances(ctx: click.Context) -> list[tuple[int, str, int]]:
-    """(container, instance id, task id) of every task."""
+    """Return (container, instance id, task id) for each task."""
     from heronpy.common.ids import instance_id
 
     records, topology = _place(ctx)
@@ -90,13 +90,13 @@ settings = _completer(lambda ctx: [f"{key}=" for key in _setting_keys()])
 
 
 def clusters_and_topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Completes the first word of a verb whose cluster is optional."""
+    """Complete the first word of a verb whose cluster is optional."""
     return clusters(ctx, param, incomplete) + topologies(ctx, param, incomplete)
 
 
 @_completer
 def instances(ctx: click.Context) -> Iterable[str]:
-    """Instance ids of tasks and the names of stream managers."""
+    """Offer the instance ids of tasks and the names of stream managers."""
     from heronpy.common.ids import stmgr_id
 
     found = _instances(ctx)
@@ -105,7 +105,7 @@ def instances(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def restartable(ctx: click.Context) -> Iterable[str]:
-    """Containers, components, and instance ids of tasks."""
+    """Offer containers, components, and the instance ids of tasks."""
     found = _instances(ctx)
     containers = sorted({container for container, _, _ in found})
     return ["0", *map(str, containers), *_components(ctx), *(name for _, name, _ in found)]
@@ -113,7 +113,7 @@ def restartable(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def logged(ctx: click.Context) -> Iterable[str]:
-    """Processes that have logs, and their components."""
+    """Offer the processes that have logs, and their components."""
     from heronpy.clusters.log_folders import log_dir, words_of
 
     return sorted(words_of(log_dir(*_place(ctx))))
@@ -128,7 +128,7 @@ def metrics(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def checkpoints(ctx: click.Context) -> Iterable[str]:
-    """Ids of the complete checkpoints of the topology, the newest first."""
+    """Offer the ids of the complete checkpoints of the topology, newest first."""
     from heronpy.clusters.places import found_of
 
     return [str(found.checkpoint) for found in found_of(*_place(ctx))]
@@ -136,7 +136,7 @@ def checkpoints(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def past_runs(ctx: click.Context) -> Iterable[str]:
-    """Topologies with a kept file, and the ids of their runs."""
+    """Offer the topologies with kept runs, and the ids of these runs."""
     from heronpy.clusters.ended import kept_files
     from heronpy.common.folders import heron_home
 

@@ -23,7 +23,7 @@ class Reading(click.Command):
         return super().parse_args(ctx, self._with_cluster(ctx, args))
 
     def _with_cluster(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words; if the cluster was left out and there is only one, this cluster comes first."""
+        """Return the words, preceded by the only configured cluster if the cluster was left out."""
         from heronpy.clusters.client_config import known_clusters  # not needed when verbs are only listed
 
         try:
@@ -68,7 +68,7 @@ class Reading(click.Command):
 
 
 def _words(value: Any) -> list[str]:
-    """The words of an argument; click marks an argument without words with a sentinel."""
+    """Return the words of an argument; click represents an argument without words by a sentinel."""
     if isinstance(value, str):
         return [value]
     return [word for word in value if isinstance(word, str)] if isinstance(value, (tuple, list)) else []

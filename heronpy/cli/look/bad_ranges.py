@@ -46,7 +46,7 @@ def show_bad(pipeline: str, unit: int | None, url: str, retry: bool, whole: bool
     for one in ranges if not as_json else ():
         _print(one, records.of(one), figures.logs, whole or unit is not None)
     if ranges and not as_json and figures.rows_to == "bolts":
-        say("Rows given up by bolts are listed by: heron dead-letters")
+        say("Rows that bolts have abandoned are listed by: heron dead-letters")
     if ranges:
         raise SystemExit(1)
 
@@ -140,7 +140,7 @@ def _print(one: BadRange, record: BadRecord | None, logs: str, whole: bool) -> N
 
 def _shown(record: BadRecord) -> str:
     if record.data is None:
-        return "they could no longer be read"
+        return "these bytes could no longer be read"
     text = clean(_text(record.data.removesuffix(b"\n")))
     if len(text) <= SHOWN_CHARS and not record.cut:
         return text

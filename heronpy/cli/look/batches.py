@@ -54,7 +54,10 @@ def _records(session: Session, record: ExecutionState) -> RunRecords:
 
 
 def failed(records: RunRecords) -> list[dict[str, Any]]:
-    """The failed batches whose rows are kept, by sink, oldest first; `folder` and `stem` name the batches' records."""
+    """Return the failed batches whose rows are kept, by sink, oldest first.
+
+    `folder` and `stem` name the record of a batch.
+    """
     found = []
     for safe in records.components():
         folder = records.folder(safe)

@@ -63,7 +63,7 @@ def _session(target: Target | None, common: Common) -> Session:
 
 
 def _found(session: Callable[[], Session], name: str) -> PastRun | None:
-    """The batch run with this name; None if the name is a folder."""
+    """Return the batch run with this name; None if the name is a folder."""
     if _RUN.fullmatch(name) is not None:
         return find_run(session(), name)
     if not Path(name).is_dir():
@@ -93,12 +93,14 @@ def _side(session: Callable[[], Session], name: str, found: PastRun | None) -> _
 def _only_cluster(common: Common) -> Target:
     known = known_clusters(common.config_path)
     if len(known) != 1:
-        raise exits.Failure(f"name the cluster of the runs with --cluster; there are {', '.join(known)}", exits.USAGE)
+        raise exits.Failure(
+            f"name the cluster of the runs with --cluster; the clusters are {', '.join(known)}", exits.USAGE
+        )
     return Target(known[0])
 
 
 def _used(session: Session, run: PastRun) -> Used:
-    """The resources of a run: CPU time summed over all known submits, and the largest memory of one submit."""
+    """Return the resources of a run: CPU time summed over all known submits, and the largest memory of one submit."""
     assert run.batch is not None, "only batch runs are compared"
     all_used = [used_by(kept) for kept in submits_of(session, run.batch)]
     cpu = [one.cpu_s for one in all_used if one.cpu_s is not None]
@@ -143,7 +145,7 @@ def _print(sides: list[_Side], found: list[Compared]) -> None:
 
 
 def _figures(side: _Side) -> list[str | None]:
-    """The `_FIGURES` of a run; None for a folder."""
+    """Return the values of `_FIGURES` for a run; a list of None for a folder."""
     if side.run is None or side.used is None or side.run.batch is None:
         return [None] * len(_FIGURES)
     state, used, progress = side.run.batch.state, side.used, side.run.progress

@@ -1,4 +1,4 @@
-"""`heron dead-letters`: the tuples that the tasks of a topology gave up."""
+"""`heron dead-letters`: the tuples that the tasks of a topology abandoned."""
 
 from __future__ import annotations
 

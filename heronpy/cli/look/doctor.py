@@ -49,7 +49,7 @@ def examine(
 ) -> None:
     """Print the diagnosis, repeatedly with `watch`. Exits with code 1 if any finding needs action.
 
-    `evidence` names a new file for all information. If it is empty, the file is created in the current folder and
+    `evidence` is the path of a new file for all evidence. If it is empty, the file is created in the current folder and
     named after the topology and the time.
     """
     session = Session(target, common)
@@ -83,13 +83,16 @@ def examine(
                 say()
             return
         if file is not None and not as_json:
-            say(f"{'evidence':<10} {format_bytes(size)} in {path}; read it before you pass it on")
+            say(f"{'evidence':<10} {format_bytes(size)} in {path}; review it before you share it")
     if any(finding.verdict not in CALM for finding in findings):
         raise click.exceptions.Exit(exits.FAILED)
 
 
 def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bool:
-    """Diagnose an ended run from its kept file and exit with code 1 if it needed action; False without this file."""
+    """Diagnose an ended run from its kept file and return True, or return False without such a file.
+
+    Exits with code 1 if a finding needs action.
+    """
     from heronpy.clusters.ended import kept_of_last
 
     kept = kept_of_last(session, topology)

@@ -22,7 +22,7 @@ from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import groups_of
 from heronpy.views.past import Event, Events, Start
 
-#: Poll interval of `--follow`, and how long the topology master may be silent meanwhile.
+#: Poll interval of `--follow`, and the maximum time without an answer from the topology master.
 LOOK_S, SILENCE_MAX_S = 1.0, 30.0
 _JSON = (
     "instance_id", "process", "component", "task_id", "container", "type", "message", "traceback", "first_at",
@@ -90,7 +90,7 @@ def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool
         try:
             reply = session.look(topology, control_pb2.GetEvents(after=last), Events)
         except (ClusterError, DeadlineError, RpcError):
-            # The topology master may be restarting; the loop ends with a sentence when the topology is gone.
+            # The topology master may be restarting. If the topology is gone, `find` raises.
             session.find(topology)
             if time.monotonic() - heard_at > SILENCE_MAX_S:
                 raise
@@ -174,6 +174,6 @@ def print_exceptions(
 
 
 def groups_json(session: Session, topology: str) -> list[dict[str, Any]]:
-    """The value of `groups` in `heron exceptions --json`."""
+    """Return the value of `groups` in `heron exceptions --json`."""
     found = groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions)
     return [msgspec.to_builtins(group) for group, _ in found]

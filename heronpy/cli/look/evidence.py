@@ -1,4 +1,4 @@
-"""One file with all the information that is needed to diagnose a slow topology.
+"""Writes one file with all the information that is needed to diagnose a slow topology.
 
 The file contains JSON lines: a history of signals, from which `heronpy.health.recording` repeats the diagnosis, and the
 findings, events, status, exceptions, settings and the last log lines. Everything is redacted before it is written.
@@ -88,13 +88,13 @@ class NewFile:
 
 
 def look_line(signals: Signals, at: float) -> str:
-    """One measurement with redacted texts. A field whose name contains `key` is a figure, not a secret."""
+    """Return one measurement as JSON with redacted texts. Here, a field whose name contains `key` is not a secret."""
     found = {"at": round(at, 1), "signals": redacted_texts(recording.to_json(signals))}
     return json.dumps(found, separators=(",", ":"))
 
 
 def lines(session: Session, signals: Signals, findings: list[Finding], at: float) -> Iterator[str]:
-    """All lines of the file."""
+    """Yield all lines of the file."""
     name = signals.topology
     yield recording.head(name)
     yield look_line(signals, at)

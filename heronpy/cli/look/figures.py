@@ -17,8 +17,8 @@ def add_zeros(
 ) -> None:
     """Add a zero for each counter that a requested task lacks and another task of its component reports.
 
-    A process reports a counter only after its first count. Without zeros, tasks would seem to be missing, and a task
-    that gets no tuples could not be found.
+    A process reports a counter only after its first count. Without zeros, a task that gets no
+    tuples would be missing from the table.
     """
     counters: dict[str, set[tuple[str, str]]] = {}
     reports = {report.process: report for report in reply.reports}
@@ -56,7 +56,7 @@ class Figures:
     queue: float | None = None
     cpu_s: float | None = None
     memory_bytes: float | None = None
-    #: Frames received per second and the tuples in them; then the same for frames sent.
+    #: Received per second: frames, and the tuples in them. `sent` has the same figures for sent frames.
     received: tuple[float, float] | None = None
     sent: tuple[float, float] | None = None
     latencies: dict[str, list[control_pb2.Sample]] = field(default_factory=dict)
@@ -80,9 +80,9 @@ class Figures:
                 setattr(self, direction, (before[0] + frames, before[1] + tuples))
 
     def frames(self) -> tuple[float | None, float | None]:
-        """Frames per second and tuples per frame, for received frames or, if none are received, for sent frames.
+        """Return frames per second and tuples per frame, for received frames or, if none are received, for sent frames.
 
-        None if nothing was reported, or no frames passed.
+        A figure is None if it was not reported, or no frames passed.
         """
         passed = self.received if self.received is not None and self.received[0] else self.sent
         if passed is None:
@@ -90,7 +90,7 @@ class Figures:
         return passed[0], passed[1] / passed[0] if passed[0] else None
 
     def latency(self) -> list[control_pb2.Sample]:
-        """The distributions that represent this component's latency; may be empty."""
+        """Return the distributions that represent this component's latency; may be empty."""
         return next((self.latencies[name] for name in _LATENCIES if name in self.latencies), [])
 
 
@@ -109,7 +109,7 @@ class Link:
 
 
 def links(reports: Iterable[control_pb2.MetricsReport]) -> list[Link]:
-    """The links between stream managers that have carried tuples, most frames first."""
+    """Return the links between stream managers that have carried tuples, most frames first."""
     found = []
     for report in reports:
         frames, tuples = (
@@ -120,7 +120,7 @@ def links(reports: Iterable[control_pb2.MetricsReport]) -> list[Link]:
 
 
 def figures(reports: Iterable[control_pb2.MetricsReport], by_instance: bool) -> list[Figures]:
-    """A row per component or per task; processes without user code have no row."""
+    """Return a row per component or per task; processes without user code have no row."""
     rows: dict[str, Figures] = {}
     for report in reports:
         if report.component:
@@ -147,8 +147,8 @@ _COUNTED = {
     "__py-user-cpu-time-secs": "cpu_s",
     "__py-physical-memory-byte": "memory_bytes",
 }
-#: Metrics that can represent the latency of a component; the first with observations is used. They measure a spout's
-#: complete tuple trees, one call of `process`, and one call of `next_tuple`.
+#: Metrics that can represent the latency of a component; the first metric with observations is used. They measure a
+#: spout's complete tuple trees, one call of `process`, and one call of `next_tuple`.
 _LATENCIES = ("__complete-latency", "__execute-latency", "__next-tuple-latency")
 
 
@@ -176,5 +176,5 @@ class Combined:
         self.samples.append(sample)
 
     def quantile(self, part: float) -> Quantile | None:
-        """The value at this quantile, or a bound for it; None without observations."""
+        """Return the value at this quantile, or a bound for it; None without observations."""
         return quantile(self.samples, part)

@@ -37,7 +37,7 @@ def _tree(rows: Iterable[Row]) -> _Node:
 
 
 def flame_graph(title: str, rows: Iterable[Row]) -> str:
-    """An SVG with callers at the bottom; a box is as wide as its share of the time; hovering shows details."""
+    """Return an SVG with callers at the bottom. The width of a box is its share of the time; hovering shows details."""
     root = _tree(rows)
     height = (root.depth + 1) * ROW + 2 * MARGIN
     boxes: list[str] = []
@@ -69,13 +69,13 @@ def flame_graph(title: str, rows: Iterable[Row]) -> str:
 
 
 def _colour(name: str) -> str:
-    """A warm colour, the same for all lines of a function."""
+    """Return a warm colour, the same for all lines of a function."""
     value = zlib.crc32(name.partition(" (")[0].encode())
     return f"hsl({value % 50},{70 + value // 50 % 25}%,{62 + value // 1250 % 14}%)"
 
 
 def speedscope(title: str, rows: Iterable[Row]) -> str:
-    """A sampled profile as JSON, see https://www.speedscope.app/file-format-schema.json."""
+    """Return a sampled profile as JSON, see https://www.speedscope.app/file-format-schema.json."""
     frames: dict[str, int] = {}
     rows = list(rows)
     samples = [[frames.setdefault(name, len(frames)) for name in stack] for stack, _ in rows]

@@ -19,11 +19,11 @@ from heronpy.proto import control_pb2, plan_pb2
 
 FOLLOW_POLL_S = 0.1
 FOLLOWED_MAX = 200
-#: Interval at which to ask whether the topology still runs.
+#: Interval of the checks whether the topology still runs.
 LOOK_S = 1.0
 #: After the end of a topology, how long to wait for the last records of its processes.
 LAST_S = 1.0
-#: Number of records that are recognised when they come a second time.
+#: Number of recent records that are remembered to drop duplicates.
 KNOWN_MAX = 100_000
 
 
@@ -47,7 +47,7 @@ class EndWatch:
         self._over.set()
 
     def _run(self, running: plan_pb2.ExecutionState) -> None:
-        # For a topology submitted elsewhere, everything comes from its endpoint or from the state manager.
+        # For a topology submitted elsewhere, only its endpoint and the state manager can answer.
         ending = Ending(not self._session.is_here(running), time.monotonic())
         while self.end is None and not self._over.wait(LOOK_S):
             found = Life.UNKNOWN
@@ -99,7 +99,7 @@ def followed_records(
     level: str | None,
     over: Callable[[], bool],
 ) -> Iterator[Record]:
-    """Records as they are written, until `over` is set and all remaining records have been read.
+    """Yield records as they are written, until `over` returns True and all remaining records have been read.
 
     Processes that start later are included if they match `what`.
     """

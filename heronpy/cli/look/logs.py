@@ -71,7 +71,7 @@ async def _find(
 
 
 def _as_text(match: Match, context: int) -> str:
-    """The line as it is in the file, with the time and process of its record; context is shown as grep does."""
+    """Return the line of the file, with the time and process of its record; context has the format of grep."""
     hit = match.hit
     if context:
         before = [f"{hit.process}- {line}" for line in hit.before]
@@ -294,7 +294,7 @@ def parse_since(text: str) -> float:
 
 
 def past_records(folders: list[Path], names: list[str], since: float | None, level: str | None) -> Iterator[Record]:
-    """The existing records of all these processes, in order of time."""
+    """Yield the existing records of all these processes, in order of time."""
     streams = [read_logs(folder, name, since=since, level=level) for folder, name in _files(folders) if name in names]
     yield from heapq.merge(*streams, key=lambda record: record.when)
 
@@ -307,7 +307,7 @@ def last_records(
     level: str | None,
     wanted: Callable[[Record], bool],
 ) -> Iterator[Record]:
-    """The last matching records of all these processes together, in order of time."""
+    """Yield the last matching records of all these processes together, in order of time."""
     streams = [
         last_logs(folder, name, lines, since, level, wanted) for folder, name in _files(folders) if name in names
     ]

@@ -112,7 +112,7 @@ def _show_short(
             heads = ("link", "frames", "frames/s", "tuples", "tuples/frame")
             more = f", the {LINKS_SHOWN} busiest of {len(link_rows)}" if len(link_rows) > LINKS_SHOWN else ""
             print_table(heads, link_rows[:LINKS_SHOWN], f"Between stream managers{more}", right=heads[1:])
-        apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
+        apart = f"reports of tasks are up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
         samples = (sample for report in reply.reports for sample in report.samples)
         if discarded := round(sum(one.value for one in samples if one.name == "__tuples_dropped_by_compid")):
             say(f"{counted(discarded, 'tuple')} discarded on purpose because tasks were full")
@@ -121,7 +121,7 @@ def _show_short(
         if reply.resumed_s and not over:
             say(
                 f"the topology master was replaced {format_duration(reply.resumed_s)} ago, so counts of processes that"
-                " had ended before that may be missing here; 'heron top' has them"
+                " had ended before that may be missing here; 'heron top' shows them"
             )
         if (least := _at_least(reply)) and not over:
             say(least)
@@ -130,7 +130,7 @@ def _show_short(
 
 
 def _link_rows(found: list[Link], recent: control_pb2.MetricsReply) -> list[tuple[object, ...]]:
-    """One row per link: the traffic in the period of the table, and the frames per second in `recent`."""
+    """Return one row per link: the traffic in the period of the table, and the frames per second in `recent`."""
     of_late = {(one.sender, one.receiver): one.frames for one in links(recent.reports)}
     return [
         (
@@ -145,7 +145,7 @@ def _link_rows(found: list[Link], recent: control_pb2.MetricsReply) -> list[tupl
 
 
 def _at_least(reply: control_pb2.MetricsReply) -> str:
-    """The components whose counts are lower bounds; empty when all are exact."""
+    """Return the sentence about components whose counts are lower bounds; "" if all counts are exact."""
     lacking = sorted({report.component or report.process for report in reply.reports if report.at_least})
     if not lacking:
         return ""
@@ -156,7 +156,7 @@ def _at_least(reply: control_pb2.MetricsReply) -> str:
 
 
 def _end_to_end(reply: control_pb2.MetricsReply) -> str:
-    """How long tuples take from their spout to the end of their path; empty without measurements."""
+    """Return how long tuples take from their spout to the end of their path; "" without measurements."""
     samples, ends = [], set()
     for report in reply.reports:
         for sample in report.samples:
@@ -176,7 +176,7 @@ def _whole(count: float | None) -> int | None:
 
 
 def _merged(samples: list[control_pb2.Sample]) -> Combined | None:
-    """Several distributions merged into one; None for an empty list."""
+    """Return several distributions merged into one; None for an empty list."""
     if not samples:
         return None
     merged = Combined("", samples[0].name, "", samples[0].type)
@@ -210,7 +210,7 @@ def _unit(name: str) -> str:
 
 
 def _quantile(row: Combined, part: float) -> str | None:
-    """The quantile; `> 1m40s` if only a bound is known."""
+    """Return the quantile as text, such as `> 1m40s` if only a lower bound is known; None without observations."""
     found = row.quantile(part)
     return None if found is None else ("> " if found.at_least else "") + (_time(row, found.value) or "")
 
@@ -228,7 +228,7 @@ _TIME_UNITS = {"ns": 1e-9, "ms": 1e-3, "seconds": 1.0}
 
 
 def _shown(row: Combined) -> str:
-    """The value of a counter or gauge; the mean of a distribution, with its number of observations."""
+    """Return the value of a counter or gauge, or the mean of a distribution with its number of observations."""
     if row.type == control_pb2.Sample.HISTOGRAM:
         mean = _time(row, row.sum / row.count) if row.count else "-"
         return f"{mean} (mean of {row.count:,})"

@@ -34,15 +34,15 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def address(url: str) -> str:
-    """The URL to which traces are sent; raises RequestError for an invalid address."""
+    """Return the URL to which traces are sent; raises RequestError for an invalid address."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise RequestError(f"--otlp {url} is not an address; use one like http://127.0.0.1:4318")
+        raise RequestError(f"--otlp {url} is not an address; use an address such as http://127.0.0.1:4318")
     return url if parts.path.rstrip("/") else url.rstrip("/") + _PATH
 
 
 def headers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Headers for each request, from the environment; raises RequestError for a malformed header."""
+    """Return the headers for each request, from the environment; raises RequestError for a malformed header."""
     name = next((name for name in _HEADERS if environment.get(name)), "")
     found = {}
     for pair in filter(str.strip, environment.get(name, "").split(",")):
@@ -88,13 +88,13 @@ def _post(url: str, body: dict[str, Any], extra: Mapping[str, str]) -> None:
 
 
 def request_of(topology: str, spans: list[dict[str, Any]]) -> dict[str, Any]:
-    """The traces as an ExportTraceServiceRequest."""
+    """Return the traces as an ExportTraceServiceRequest."""
     resource = {"attributes": [_text("service.name", topology)]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "heronpy"}, "spans": spans}]}]}
 
 
 def spans_of(trace: Trace) -> Iterator[dict[str, Any]]:
-    """One span for each call, one for the tuple's path to the call, and one for each hop of that path."""
+    """Yield a span for each call, with the tuple's path to the call, and a span for each hop of this path."""
     for one in trace.spans:
         yield from _spans(trace, one)
 
@@ -149,5 +149,5 @@ def _text(key: str, value: str) -> dict[str, Any]:
 
 
 def _ns(wall_s: float) -> str:
-    """Nanoseconds, as a string, because a fixed64 is a string in JSON."""
+    """Return nanoseconds as a string, because a fixed64 is a string in JSON."""
     return str(int(wall_s * 1e9))

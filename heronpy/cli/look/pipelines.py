@@ -19,7 +19,7 @@ REQUEST = control_pb2.GetMetrics(names=UNIT_METRICS)
 
 
 def ask(session: Session, status: control_pb2.StatusReply) -> list[Pipeline] | None:
-    """The pipelines of a topology; None if there are none, or if there is no answer."""
+    """Return the pipelines of a topology; None if there are none, or if there is no answer."""
     if not has_units(status.plan.topology):
         return None
     try:
@@ -29,13 +29,13 @@ def ask(session: Session, status: control_pb2.StatusReply) -> list[Pipeline] | N
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:
-    """The documented part of `heron status --json` and `heron top --json`."""
+    """Return the documented part of `heron status --json` and `heron top --json`."""
     found = ask(session, status)
     return {"units": to_builtins(found) if found is not None else None}
 
 
 def lines(pipelines: list[Pipeline] | None) -> list[str]:
-    """A line for each pipeline."""
+    """Return a line for each pipeline."""
     return [_line(one) for one in pipelines or ()]
 
 

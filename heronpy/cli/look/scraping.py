@@ -37,12 +37,12 @@ Targets = list[dict[str, Any]]
 def show_targets(targets: tuple[Target, ...], tracker: bool, output: Path | None, common: Common) -> None:
     """Print the targets in the format of Prometheus's file_sd, or write them to a file atomically."""
     if tracker and targets:
-        raise click.UsageError("--tracker is one target for all clusters; name no cluster with it")
+        raise click.UsageError("--tracker prints one target for all clusters; leave out the clusters")
     found = _of_tracker() if tracker else list(_of_clusters(targets, common))
     if output is None:
         print_json(found)
     else:
-        # Another user's Prometheus reads it as soon as it changes; it holds addresses only.
+        # All users may read the file, because Prometheus may run as another user; the file contains only addresses.
         replace_file(output, (json.dumps(found, indent=2) + "\n").encode(), durable=False, mode=0o644)
 
 
@@ -103,7 +103,7 @@ class _Pages:
 
 
 def _pages(session: Session, record: plan_pb2.ExecutionState) -> _Pages | str:
-    """The metrics pages of a topology's executors, or the reason why they are unknown."""
+    """Return the metrics pages of a topology's executors, or the reason why they are unknown."""
     try:
         listens = settings_for(session.settings_of(record), ExecutorSettings).metrics_host
         elsewhere = bool(session.engine_of(record.topology))

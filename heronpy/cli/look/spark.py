@@ -28,7 +28,7 @@ _TIMES = {
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any] | None:
-    """The documented part of `heron status --json`; None without Spark sinks or without an answer."""
+    """Return the documented part of `heron status --json`; None without Spark sinks or without an answer."""
     if not needs_spark(status.plan.topology):
         return None
     try:
@@ -44,12 +44,12 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
 
 
 def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
-    """Figures of each sink by component, and the address of Spark's own pages on this host ("" when off)."""
+    """Return the figures of each sink, and the address of Spark's own pages on this host ("" when off)."""
     found = batches_of(reply, host)
     times: dict[tuple[str, str], list[control_pb2.Sample]] = {}
     for sample in (sample for report in reply.reports for sample in report.samples):
         times.setdefault((sample.label, sample.name), []).append(sample)
-    # A killed gateway did not report its last counts, and a topology master may not know all gateways.
+    # A killed gateway did not report its last counts, and a new topology master may lack reports of ended gateways.
     least = reply.resumed_s > 0 or any(report.at_least for report in reply.reports)
     sinks = [
         {
@@ -69,7 +69,7 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
 
 
 def _quantiles(times: list[control_pb2.Sample]) -> dict[str, float | bool | None] | None:
-    """Median and 99th percentile in seconds, and whether they are lower bounds; None if there was no batch."""
+    """Return median and 99th percentile in seconds, and whether they are lower bounds; None without a batch."""
     found: dict[str, float | bool | None] = {}
     for name, part in (("p50", 0.5), ("p99", 0.99)):
         one = quantile(times, part)
@@ -79,7 +79,7 @@ def _quantiles(times: list[control_pb2.Sample]) -> dict[str, float | bool | None
 
 
 def _times_text(sink: dict[str, Any]) -> str:
-    """Median and 99th percentile of the batch times."""
+    """Return the median and the 99th percentile of the batch times as text."""
     parts = []
     for name, word in (("waited_s", "waits"), ("run_s", "runs"), ("publish_s", "publishes")):
         if sink[name] is not None:
@@ -97,7 +97,7 @@ def _batches(count: int) -> str:
 
 
 def lines(shown: dict[str, Any] | None) -> list[str]:
-    """One line for each sink, and one for Spark's own pages."""
+    """Return one line for each sink, and one for Spark's own pages."""
     if shown is None:
         return []
     found = []

@@ -19,7 +19,7 @@ LATE_S = 2.0
 
 
 def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.CheckpointsReply | None:
-    """The topology master's report on checkpoints; None in other modes or without an answer."""
+    """Return the topology master's report on checkpoints; None in other modes or without an answer."""
     if reliability_mode(status.plan.topology) != "EFFECTIVELY_ONCE":
         return None
     try:
@@ -69,7 +69,7 @@ def _last(reply: control_pb2.CheckpointsReply, now: float) -> str:
 
 
 def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The `lines` of the topology master's current report."""
+    """Return the `lines` of the topology master's current report."""
     reply = ask(session, status)
     if reply is None:
         return []
@@ -78,7 +78,7 @@ def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str
 
 
 def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.StatusReply) -> str:
-    """The sentence about the component that delays checkpoints; empty if no checkpoint is late or no queue is long."""
+    """Return the sentence about the component that delays checkpoints; "" if none is late or all queues are empty."""
     late = reply.pending and reply.pending_s >= LATE_S
     if not late and (reply.complete or not (reply.aborted + reply.failed)):
         return ""
@@ -92,7 +92,7 @@ def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.Status
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:
-    """The documented part of `heron status --json` and `heron top --json`."""
+    """Return the documented part of `heron status --json` and `heron top --json`."""
     reply = ask(session, status)
     checkpoints = None
     if reply is not None:

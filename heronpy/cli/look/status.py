@@ -52,7 +52,7 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
 
 
 def _only_topology(session: Session) -> str:
-    """The only running topology; raises a Failure if there is none or more than one."""
+    """Return the only running topology; raises a Failure if there is none or more than one."""
     names = session.names()
     if session.unseen:
         raise exits.Failure(f"name a topology: {unknown(session.unseen)}")
@@ -60,7 +60,7 @@ def _only_topology(session: Session) -> str:
         return names[0]
     if not names:
         raise exits.Failure(f"no topology runs in {session.target}", exits.NOT_FOUND)
-    raise exits.Failure(f"name a topology; there are {', '.join(names)}", exits.USAGE)
+    raise exits.Failure(f"name a topology; the topologies are {', '.join(names)}", exits.USAGE)
 
 
 def _show_starting(
@@ -89,7 +89,7 @@ def _show_starting(
 
 
 def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
-    """Who submitted the topology, when, and where it runs."""
+    """Return who submitted the topology, when, and where it runs."""
     return {
         **picked(record, "cluster", "role", "environ", "submitted_at", "submission_user", "release"),
         "log_dir": f"{record.working_dir}/log-files",
@@ -97,7 +97,7 @@ def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
 
 
 def status_json(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> dict[str, Any]:
-    """The documented shape of `heron status --json`."""
+    """Return the documented content of `heron status --json`."""
     placed = containers.placed_of(session, record.topology)
     containers.tell_starting(status, placed.containers if placed is not None else ())
     return _status_json(session, record, status, placed)
@@ -153,7 +153,7 @@ def _status_json(
 
 
 def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> dict[str, Any]:
-    """The scheduler's report on a container of an engine, with `host` renamed to `engine_host`."""
+    """Return the scheduler's report on a container of an engine, with `host` renamed to `engine_host`."""
     found = [one for one in placed.containers if containers.number_of(one) == container] if placed is not None else []
     if not found:
         return {}
@@ -164,7 +164,7 @@ def _placed_json(placed: control_pb2.ContainersReply | None, container: int) -> 
 def _unregistered_json(
     placed: control_pb2.ContainersReply | None, status: control_pb2.StatusReply
 ) -> list[dict[str, Any]]:
-    """The engine's containers that have no registered executor."""
+    """Return the engine's containers that have no registered executor."""
     known = {executor.container for executor in status.executors}
     waiting = [one for one in placed.containers if containers.number_of(one) not in known] if placed is not None else []
     return [

@@ -111,7 +111,7 @@ def _full_screen(session: Session, topology: str, interval_s: float) -> None:
 
 
 def _end_look_s(watched_s: float) -> float:
-    """Seconds until the next check for the end; short at first, because a topology may run only briefly."""
+    """Return the seconds until the next check for the end; short at first, because a topology may run only briefly."""
     return min(END_LOOK_S, max(0.02, 0.1 * watched_s))
 
 
@@ -124,14 +124,14 @@ def samples(
     topology_id: str = "",
     first_s: float = LIVE_INTERVAL_S,
 ) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
-    """Yields one status with its rows per interval; ends early when `ended` reports that no later status will come.
+    """Yield one status with its rows per interval; end early if `ended` reports that no later status will come.
 
     The first status comes after `first_s`, over which its rates are measured. Raises a Failure when the topology is
     gone. With `ended`, the generator waits for a silent topology master as long as the scheduler runs. With
     `topology_id`, it raises NotThereError when a later topology has the same name.
     """
     began = time.monotonic()
-    #: Tasks report once a second, so a rate over less than a few seconds would jump up and down.
+    #: Tasks report once a second, so a rate over less than a few seconds would fluctuate.
     history: deque[tuple[control_pb2.StatusReply | None, float]] = deque([(session.poll(topology), began)])
     next_at, silence = began + first_s, Silence(session, topology, patient=ended is not None)
     done = 0
@@ -141,8 +141,8 @@ def samples(
         status, now = session.poll(topology), time.monotonic()
         if status is not None and topology_id not in ("", status.topology_id):
             raise NotThereError(
-                f"topology '{topology}' was removed, and another one of that name was submitted; how the first one"
-                " ended is unknown"
+                f"topology '{topology}' was removed, and another topology of that name was submitted; how the first"
+                " topology ended is unknown"
             )
         if status is None:
             silence.look()
@@ -171,7 +171,7 @@ def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
 
 
 def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
-    """The lines above the table: topology, diagnosis, checkpoints, bottleneck, and the processes that are down."""
+    """Return the lines above the table: topology, diagnosis, checkpoints, bottleneck, and processes that are down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
         f"  physical plan {status.plan_version}"
@@ -202,17 +202,17 @@ COLUMNS = (
     ("backpressure", "slow"),
 )
 """Headers of wide and narrow tables; "" leaves the column out of narrow tables."""
-#: Columns that only fit from FRAMES_FIT on.
+#: Columns that fit only if the width is at least FRAMES_FIT.
 FRAMES = ("frames/s", "tuples/frame")
 
 
 def _part(count: float, narrow: bool) -> str:
-    """A ratio that is often close to 1, with one decimal."""
+    """Return a ratio that is often close to 1 as text, with one decimal if it is below 100."""
     return f"{count:.1f}" if count < 99.95 else short(count) if narrow else f"{count:,.0f}"
 
 
 def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool = True) -> Table:
-    """The table of components; a narrow one fits 100 columns, or 80 without frames.
+    """Return the table of components; a narrow one fits 100 columns, or 80 without frames.
 
     `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide table, ≥ marks a
     count that lacks the last counts of a process that ended without a report.
@@ -279,6 +279,6 @@ def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.Status
 
 
 def _placed(session: Session, status: control_pb2.StatusReply) -> dict[str, object]:
-    """The field `containers` for a topology on an engine; empty for a topology without an engine."""
+    """Return the field `containers` for a topology on an engine; empty for a topology without an engine."""
     placed = containers.placed_of(session, status.topology)
     return {"containers": [containers.as_json(one) for one in placed.containers]} if placed is not None else {}

@@ -42,7 +42,7 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
 
 
 def unknown(names: Sequence[str]) -> str:
-    """The sentence about topologies that did not answer; the reasons were printed before."""
+    """Return the sentence about topologies that did not answer; the reasons were printed before."""
     shown = ", ".join(f"'{clean(name)}'" for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"it is not known whether {shown}{more} still {'runs' if len(names) == 1 else 'run'}; the reasons are above"
@@ -101,7 +101,7 @@ def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
 
 
 def _engine_row(engine: str, placed: control_pb2.ContainersReply | None, away: str) -> dict[str, Any]:
-    """Extra fields for a topology on an engine, else nothing. `containers` is None when unknown."""
+    """Return extra fields for a topology on an engine, else {}. `containers` is None if unknown."""
     if not engine:
         return {}
     known = placed.containers if placed is not None else ()

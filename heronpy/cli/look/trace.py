@@ -17,7 +17,7 @@ from heronpy.views.traces import Hop, Trace, Traces, TraceSpan
 
 #: Interval at which the request for more traces is renewed, and its lifetime after the last renewal.
 RENEW_S, LEASE_S = 1.0, 3.0
-#: How long the last traces take to arrive: tasks report every second, and so do executors.
+#: How long the last traces take to arrive: tasks and executors each report every second.
 LATE_S = 3.0
 TRACES_MAX = 1000
 #: Timeout for the figures, which may cover a thousand traces.
@@ -62,7 +62,7 @@ def _value(one: SlowTuple) -> str:
 
 
 def waterfall(trace: Trace, width: int = WIDTH) -> str:
-    """The spans of a trace, one below the other on one time line."""
+    """Return the spans of a trace as lines of text on one time line."""
     total = max([one.start_s + sum(part.took_s for part in one.parts) for one in trace.spans], default=0.0)
     depth: dict[str, int] = {}
     lines = []
@@ -85,7 +85,7 @@ def waterfall(trace: Trace, width: int = WIDTH) -> str:
 
 
 def wire_note(span: TraceSpan) -> str:
-    """A note on times of a span that are not exact; "" if all are exact."""
+    """Return a note on times of a span that are not exact; "" if all are exact."""
     if span.exact:
         return ""
     if span.error_s is None:
@@ -94,7 +94,7 @@ def wire_note(span: TraceSpan) -> str:
 
 
 def bar(span: TraceSpan, total_s: float, width: int) -> str:
-    """The parts of a span as letters; a part that took any time has at least one letter."""
+    """Return a span as a bar of `width` letters, one letter per kind of part; a very short part may not be drawn."""
     cells = [" "] * width
     at = span.start_s
     for part in span.parts:
@@ -157,7 +157,7 @@ def traced(session: Session, topology: str, seconds: float, per_s: float, min_ms
 
 
 def _under_way(number: int) -> str:
-    """The sentence about unfinished tuples, which may be the slowest ones but are not part of the figures."""
+    """Return the sentence about unfinished tuples, which may be the slowest ones but are not part of the figures."""
     tuples, where = ("1 traced tuple has", "is") if number == 1 else (f"{number:,} traced tuples have", "are")
     return (
         f"{tuples} not arrived everywhere yet, or {where} in a call; the figures above do not include that time. A slow"
@@ -166,7 +166,7 @@ def _under_way(number: int) -> str:
 
 
 def _hop(hop: Hop) -> str:
-    """The name of the hop; for a hop between hosts, with the error of the clock comparison."""
+    """Return the name of the hop; for a hop between hosts, with the error of the clock comparison."""
     return f"{hop.hop} +- {format_duration(hop.error_s)}" if hop.error_s else hop.hop
 
 

@@ -53,13 +53,13 @@ def opened(url: str, pipeline: str) -> Iterator[Reached]:
 
 
 def _ledger(given: str) -> str:
-    """The named ledger, or else the ledger from the settings, or else the default."""
+    """Return the given ledger, or else the ledger from the settings, or else the default ledger."""
     chosen = given or settings_for(Session(Target(_CLUSTER)).resolve(), IngestSettings).ledger
     return text_of(chosen or default_ledger())
 
 
 def _kind(ledger: str) -> str:
-    """The ledger of a pipeline, as text."""
+    """Return the kind and number of the ledgers of a pipeline, as text."""
     urls = urls_of(ledger)
     kinds = " and ".join(sorted({url.partition(":")[0] for url in urls}))
     return f"ledger {kinds}" if len(urls) == 1 else f"{len(urls)} ledgers {kinds}"
@@ -337,7 +337,7 @@ def _site_row(site: SiteView) -> tuple[str, ...]:
 
 
 def _row(unit: UnitView, with_site: bool, error_chars: int | None) -> tuple[str, ...]:
-    """One row; `error_chars` limits the text of the unit's error (None: no limit)."""
+    """Return one row; `error_chars` limits the length of the unit's error (None: no limit)."""
     first = unit.chunks[0] if unit.chunks else None
     begins = ""
     if first is not None:

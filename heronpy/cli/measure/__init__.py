@@ -1,1 +1,1 @@
-"""Verbs that run topologies of their own and judge the results."""
+"""Verbs that run their own topologies and check the results."""

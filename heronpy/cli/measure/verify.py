@@ -1,4 +1,4 @@
-"""`heron verify`: injects faults into a topology with known tuples, and judges the result."""
+"""`heron verify`: injects faults into a topology with known tuples, and checks the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def list_faults() -> None:
 
 
 def run(mode: str, faults: tuple[str, ...], as_one: bool, as_json: bool, target: Target, **flags: Any) -> int:
-    """Run the faults, one per run or in as few runs as possible, and judge each run."""
+    """Run the faults, one per run or in as few runs as possible, and check each run."""
     chosen = [one for one in find(faults) if mode in one.modes]
     if not chosen:
         raise exits.Failure(f"{', '.join(faults)} is not defined for {mode}; see 'heron verify list'", exits.USAGE)

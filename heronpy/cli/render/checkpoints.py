@@ -47,7 +47,7 @@ class Row:
 
 
 def figures(record: checkpoint_pb2.CheckpointRecord) -> str:
-    """Size and time of a complete checkpoint."""
+    """Return the size and duration of a complete checkpoint as text."""
     return (
         f"{format_bytes(record.total_bytes)} of state, {format_bytes(record.uploaded_bytes)} of it written,"
         f" in {format_duration(record.duration_s)}"
@@ -72,7 +72,7 @@ def _standing(row: Row) -> str:
 
 
 def waiting_names(reply: control_pb2.CheckpointsReply) -> str:
-    """The tasks for which the checkpoint in progress waits, as the end of a sentence."""
+    """Return the tasks for which the checkpoint in progress waits, as the end of a sentence."""
     more = f" and {reply.pending_tasks - _NAMED} more" if reply.pending_tasks > _NAMED else ""
     names = ", ".join(reply.pending_names[:_NAMED])
     return f": {names}{more}" if names else ""
@@ -84,7 +84,7 @@ def waiting_names(reply: control_pb2.CheckpointsReply) -> str:
 def list_json(
     topology: str, running: bool, rows: list[Row], reply: control_pb2.CheckpointsReply | None
 ) -> dict[str, Any]:
-    """The documented shape of `heron checkpoints list --json`."""
+    """Return the documented content of `heron checkpoints list --json`."""
     return {
         "topology": topology,
         "running": running,
@@ -94,7 +94,7 @@ def list_json(
 
 
 def master_json(reply: control_pb2.CheckpointsReply) -> dict[str, Any]:
-    """A topology master's report on its checkpoints, without their list."""
+    """Return a topology master's report on its checkpoints, without their list."""
     pending = {"checkpoint": reply.pending, "for_s": round(reply.pending_s, 3), "tasks": reply.pending_tasks,
                "names": list(reply.pending_names)}  # fmt: skip
     return {
@@ -156,7 +156,7 @@ def show_list(topology: str, mode: str, rows: list[Row], reply: control_pb2.Chec
 
 
 def show_json(found: Found, metadata: checkpoint_pb2.Metadata) -> dict[str, Any]:
-    """The documented shape of `heron checkpoints show --json`."""
+    """Return the documented content of `heron checkpoints show --json`."""
     return {
         **picked(found, "checkpoint", "kind", "location", "total_bytes", "uploaded_bytes"),
         **picked(metadata, "topology", "topology_id", "taken_at", "unaligned", "key_groups", "plan_version", "release"),
@@ -168,7 +168,7 @@ def show_json(found: Found, metadata: checkpoint_pb2.Metadata) -> dict[str, Any]
 
 
 def file_set(found: Found, metadata: checkpoint_pb2.Metadata) -> list[tuple[str, int, str]]:
-    """All files of a checkpoint with size and hash, the metadata last; a copy of these files can be restored."""
+    """Return all files of a checkpoint with size and hash, the metadata last; a copy of these files can be restored."""
     files = [(ref.path, int(ref.bytes), bytes(ref.sha256).hex()) for ref in files_of(metadata)]
     size = open_store(found.folder).size_of_metadata(metadata.checkpoint)
     return [*files, (path_in(metadata.checkpoint), size, "")]

@@ -31,22 +31,22 @@ _GUESS_S = 7 * _DAY_S
 
 
 def number_of(record: control_pb2.ProcessRecord) -> int:
-    """The number of the container in this record."""
+    """Return the number of the container in this record."""
     return container_of(record.name)
 
 
 def placed_of(session: Session, topology: str) -> control_pb2.ContainersReply | None:
-    """The scheduler's report on the containers; None without an engine, or if the scheduler does not answer."""
+    """Return the scheduler's report on the containers; None without an engine, or if the scheduler does not answer."""
     return session.containers(topology) if session.engine_of(topology) else None
 
 
 def late(containers: Iterable[control_pb2.ProcessRecord]) -> list[control_pb2.ProcessRecord]:
-    """The containers that are not running; never containers without an engine, because these have no phase."""
+    """Return the containers that are not running; containers without an engine have no phase and are left out."""
     return [one for one in containers if one.phase not in ("", RUNNING)]
 
 
 def text(record: control_pb2.ProcessRecord, now: float) -> str:
-    """`container 2 QUEUED job 812_2: Resources, starts about 14:05`; `now` is wall time."""
+    """Return text such as `container 2 QUEUED job 812_2: Resources, starts about 14:05`; `now` is wall-clock time."""
     # A bare number needs the word "job"; a name does not.
     job = f"{' job' if record.engine_id[0].isdigit() else ''} {record.engine_id}" if record.engine_id else ""
     host = f" on {record.host}" if record.host else ""
@@ -55,16 +55,16 @@ def text(record: control_pb2.ProcessRecord, now: float) -> str:
 
 
 def texts(containers: Iterable[control_pb2.ProcessRecord], now: float) -> list[str]:
-    """One line for each of the first containers that are not running."""
+    """Return one line for each of the first containers that are not running."""
     waiting = late(containers)
     found = [text(one, now) for one in waiting[:SHOWN]]
     return [*found, f"and {len(waiting) - SHOWN} more"] if len(waiting) > SHOWN else found
 
 
 def tell_starting(status: control_pb2.StatusReply, containers: Iterable[control_pb2.ProcessRecord]) -> None:
-    """Mark tasks of newly started containers in a status in which the topology master still shows the old tasks.
+    """Change a RUNNING status to DEGRADED while new containers are starting.
 
-    The new executor, or its stream manager, which reports the tasks, has not registered with the topology master yet.
+    Until a new executor and its stream manager have registered, the topology master still reports the old tasks.
     """
     if status.lifecycle != control_pb2.LIFE_RUNNING:
         return
@@ -86,12 +86,12 @@ def _starts_again(container: control_pb2.ProcessRecord, known: control_pb2.Regis
 
 
 def refusals_json(refused: control_pb2.EndpointRefusals) -> dict[str, int]:
-    """Counts of refused requests since the scheduler started."""
+    """Return the counts of refused requests since the scheduler started."""
     return {name: getattr(refused, name) for name in _REFUSED}
 
 
 def refusals_text(refused: control_pb2.EndpointRefusals) -> str:
-    """The refusals as a sentence; "" when nothing was refused."""
+    """Return the refusals as a sentence; "" when nothing was refused."""
     found = [f"{count:,} {_REFUSED[name]}" for name, count in refusals_json(refused).items() if count]
     return f"The scheduler's control endpoint has refused {', '.join(found)}" if found else ""
 
@@ -100,14 +100,14 @@ def _starts(at: float, now: float) -> str:
     if at <= now:
         return ""  # unknown, or an earlier estimate of Slurm that has passed
     if at - now > _GUESS_S:
-        return "no start is expected within a week"  # Slurm says a year when the jobs ahead have no time limit
+        return "no start is expected within a week"  # Slurm estimates a year if the jobs ahead have no time limit
     when = datetime.datetime.fromtimestamp(at).astimezone()
     far = abs(at - now) > _DAY_S
     return f"starts about {when.isoformat(sep=' ', timespec='minutes')[:16] if far else when.strftime('%H:%M')}"
 
 
 def as_json(record: control_pb2.ProcessRecord) -> dict[str, Any]:
-    """The additional fields of a container on an engine."""
+    """Return the additional fields of a container on an engine."""
     return {
         "container": number_of(record),
         **picked(record, "host", "engine_id", "phase", "words", "submission", "restarts", "epoch"),

@@ -12,7 +12,7 @@ from heronpy.views.exception_groups import MESSAGES_MAX, ExceptionGroup
 
 
 def group_text(group: ExceptionGroup, message: str) -> str:
-    """One group as text: type, place, count, tasks, and the newest traceback in full, or `message`."""
+    """Return one group as text: type, place, count, tasks, and the newest traceback in full, or `message`."""
     times = "once" if group.count == 1 else f"{group.count:,} times"
     where = f" at {clean(group.where)}" if group.where else ""
     phase = _phase(group.type, group.startup)
@@ -32,17 +32,17 @@ def group_text(group: ExceptionGroup, message: str) -> str:
 def _phase(kind: str, startup: bool) -> str:
     """Return the phase of the exception. A task that gives up reports `startup`, like a task that cannot start."""
     if kind.rpartition(".")[2] == GaveUpError.__name__:
-        return ", for which it has given up"
+        return ", after which the task was not restarted"
     return " while it started" if startup else ""
 
 
 def body_of(text: str) -> str:
-    """A traceback or message of user code, indented so that no line can look like heron's output."""
+    """Return a traceback or message of user code, indented so that no line can look like heron's output."""
     return indent(clean_block(text).rstrip(), "  ")
 
 
 def exception_text(item: control_pb2.ExceptionReport) -> str:
-    """One exception as text, with its full traceback."""
+    """Return one exception as text, with its full traceback."""
     where = clean(item.instance_id or item.process)
     times = "once" if item.count <= 1 else f"{item.count:,} times, first {moment(item.first_at)}, last"
     phase = _phase(item.type, item.startup)

@@ -34,7 +34,7 @@ def show_physical(plan: plan_pb2.PhysicalPlan, coloured: bool = False) -> None:
 
 
 def _cpu(count: float) -> str | None:
-    """The requested cores; None when the topology requests none."""
+    """Return the requested cores as text; None if no cores are requested."""
     return f"{count:g}" if count else None
 
 

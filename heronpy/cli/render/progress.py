@@ -17,7 +17,7 @@ SAY_WAITING_AFTER_S = 2.0
 
 
 def cut(text: str, columns: int) -> str:
-    """The line cut to this number of terminal columns, with … at the end if it was cut."""
+    """Return the text cut to this number of terminal columns, with … at the end if it was cut."""
     used, fitting = 0, 0
     for index, letter in enumerate(text):
         used += _columns_of(letter)
@@ -29,14 +29,14 @@ def cut(text: str, columns: int) -> str:
 
 
 def _columns_of(letter: str) -> int:
-    """Columns of a character: 0 for combining marks, 2 for wide ones."""
+    """Return the columns of a character: 0 for a combining mark, 2 for a wide character, otherwise 1."""
     if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
 
 
 class Progress:
-    """One line that is overwritten on a terminal; elsewhere an occasional line with the reason for waiting."""
+    """A line that is overwritten on a terminal; other outputs get an occasional line with the reason for waiting."""
 
     def __init__(self) -> None:
         self._on = sys.stderr.isatty()

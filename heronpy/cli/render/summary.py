@@ -1,7 +1,7 @@
 """A status reply condensed by component, shared by `status`, `top` and `submit --wait`. Pure.
 
 All numbers of a view come from one reply, whose counters were read at one moment. Counters are totals over all
-processes of a task, so a rate is never negative; if a new topology master lacks the old count, the rate shows as 0.
+processes of a task, so a rate is never negative. If a new topology master lacks the old count, the rate is shown as 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DOWN_SHOWN = 5
 
 
 def state_text(status: control_pb2.StatusReply) -> str:
-    """`RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may contain text from user code."""
+    """Return `RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may contain text from user code."""
     name, label = lifecycle_name(status.lifecycle), label_of(status)
     if label != name:
         label = f"{label}: {losses_text(status.totals)}"
@@ -40,18 +40,18 @@ def state_text(status: control_pb2.StatusReply) -> str:
 
 
 def label_of(status: control_pb2.StatusReply) -> str:
-    """The state in words, such as `RUNNING` or `FINISHED WITH LOSSES`."""
+    """Return the state in words, such as `RUNNING` or `FINISHED WITH LOSSES`."""
     return state_label(lifecycle_name(status.lifecycle), status.totals)
 
 
 def losses_sentence(target: object, name: str, totals: control_pb2.TupleTotals) -> str:
-    """The sentence about tuples missing from a result, with the command for dead letters; empty if none are missing."""
+    """Return the sentence about tuples missing from a result, with the command for dead letters; "" without losses."""
     lost = losses_text(totals)
     if not lost:
         return ""
-    where = f"; 'heron dead-letters {target} {name}' shows those given up" if totals.dead_letters else ""
-    did, lack = ("may have given", "may not be") if lost == UNKNOWN else ("gave", "are not")
-    return f"topology '{name}' {did} up tuples ({given_up_text(totals)}): its results {lack} complete{where}"
+    where = f"; 'heron dead-letters {target} {name}' shows the dead letters" if totals.dead_letters else ""
+    did, lack = ("may have abandoned", "may not be") if lost == UNKNOWN else ("abandoned", "are not")
+    return f"topology '{name}' {did} tuples ({given_up_text(totals)}): its results {lack} complete{where}"
 
 
 def _at_least(status: control_pb2.StatusReply) -> bool:
@@ -62,7 +62,7 @@ def _at_least(status: control_pb2.StatusReply) -> bool:
 
 
 def totals_text(status: control_pb2.StatusReply) -> str:
-    """The outcome of all tuples, in one line."""
+    """Return the outcome of all tuples, in one line."""
     totals = status.totals
     least = "at least " if _at_least(status) else ""
     resent = f" ({least}{totals.not_resent:,} not sent again)" if totals.not_resent else ""
@@ -82,9 +82,9 @@ def totals_text(status: control_pb2.StatusReply) -> str:
 
 
 def begun_again_text(status: control_pb2.StatusReply) -> str:
-    """Spouts that may have emitted everything again: `task 1 of src began again`; empty if no spout did.
+    """Return the spouts that may have emitted everything again, such as `task 1 of src began again`; "" if none did.
 
-    Under EFFECTIVELY_ONCE they should have gone back to the checkpoint: `task 1 of src cannot be rewound`.
+    Under EFFECTIVELY_ONCE, these spouts should have been rewound to the checkpoint: `task 1 of src cannot be rewound`.
     """
     totals = status.totals
     if not totals.spouts_begun_again:
@@ -95,7 +95,7 @@ def begun_again_text(status: control_pb2.StatusReply) -> str:
 
 
 def counted_twice_text(status: control_pb2.StatusReply) -> str:
-    """The warning that tuples may be counted twice, with a fix; empty if no spout began again."""
+    """Return the warning that tuples may be counted twice, with a fix; "" if no spout began again."""
     unknown = begun_again_text(status)
     if not unknown:
         return ""
@@ -114,7 +114,7 @@ def _effectively_once(status: control_pb2.StatusReply) -> bool:
 
 
 def memory_text(processes: Iterable[control_pb2.ProcessRecord]) -> str | None:
-    """Memory of all processes, with shared pages counted once; None if unknown.
+    """Return the memory of all processes as text, with shared pages counted once; None if unknown.
 
     The text begins with `up to` while a process's share has not been measured, because shared pages then count twice.
     """
@@ -124,7 +124,7 @@ def memory_text(processes: Iterable[control_pb2.ProcessRecord]) -> str | None:
 
 
 def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
-    """The totals when they show a problem, for views that are otherwise short."""
+    """Return the totals if they show a problem, for views that are otherwise short."""
     totals = status.totals
     worries = totals.failed or totals.replayed or totals.restores or totals.spouts_begun_again or _at_least(status)
     return [totals_text(status)] if worries or losses_text(totals) else []
@@ -152,7 +152,7 @@ class ComponentRow(Struct):
     #: Frames with tuples that a spout sends or a bolt receives, and the tuples in them.
     frames_per_s: float = 0.0
     frame_tuples_per_s: float = 0.0
-    #: Whether a process ended without a last report, so that the counts lack its last moments.
+    #: Whether a process ended without a last report, so that its latest counts are missing.
     at_least: bool = False
 
     @property
@@ -161,7 +161,7 @@ class ComponentRow(Struct):
         return self.frame_tuples_per_s / self.frames_per_s if self.frames_per_s else 0.0
 
     def as_json(self, rates: bool = True) -> dict[str, Any]:
-        """The fields of the row, without `rates` if there was only one reply."""
+        """Return the fields of the row; `rates` is False if there was only one reply, from which no rates are known."""
         found = {
             field: getattr(self, field) for field in self.__struct_fields__ if rates or not field.endswith("_per_s")
         }
@@ -174,7 +174,7 @@ class ComponentRow(Struct):
 def components(
     status: control_pb2.StatusReply, before: control_pb2.StatusReply | None = None, elapsed_s: float = 0.0
 ) -> list[ComponentRow]:
-    """One row per component, in the topology's order; rates are measured since the reply `before`."""
+    """Return one row per component, in the topology's order; rates are measured since the reply `before`."""
     topology = status.plan.topology
     rows = {spout.comp.name: ComponentRow(spout.comp.name, True) for spout in topology.spouts}
     rows.update({bolt.comp.name: ComponentRow(bolt.comp.name, False) for bolt in topology.bolts})
@@ -214,9 +214,9 @@ def components(
 
 
 def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb2.TaskStatus) -> None:
-    """Add a task's frames per second between its two reports, which carry the time of counting.
+    """Add a task's frames per second between two reports, each of which contains the time of its counts.
 
-    Frames count from 0 in each process, so there is no rate across a restart.
+    Each process counts its frames from 0, so no rate is known across a restart.
     """
     seconds = task.counted_at - old.counted_at
     if seconds <= 0 or task.epoch != old.epoch:
@@ -230,7 +230,7 @@ def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb
 
 
 def culprit_text(culprit: control_pb2.Culprit) -> str:
-    """The sentence that names a full task, whether or not the task holds back the topology."""
+    """Return the sentence that names a full task, whether or not the task holds back the topology."""
     if not holds(culprit):
         what = f"its tuples go to the other tasks of {culprit.component}"
         return (
@@ -245,13 +245,13 @@ def culprit_text(culprit: control_pb2.Culprit) -> str:
 
 
 def dropped_texts(status: control_pb2.StatusReply) -> list[str]:
-    """Counts of tuples discarded on purpose, by component, with the policy."""
+    """Return the counts of tuples discarded on purpose, by component, with the policy."""
     why = f"which was full ({drop_policy(config_of(status.plan.topology))})"
     return [f"{counted(tuples, 'tuple')} for {name}, {why}" for name, tuples in sorted(status.dropped.items())]
 
 
 def not_limited_text(executors: Iterable[control_pb2.RegisterExecutor]) -> str:
-    """The sentence about containers without resource limits, with reason and fix; empty if all are limited."""
+    """Return the sentence about containers without resource limits, with reason and fix; "" if all are limited."""
     found = sorted((one for one in executors if one.not_limited), key=lambda one: one.container)
     if not found:
         return ""
@@ -264,7 +264,7 @@ def not_limited_text(executors: Iterable[control_pb2.RegisterExecutor]) -> str:
 
 
 def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
-    """Tasks that are down, including tasks whose process has ended although the task's state is not down yet."""
+    """Return the tasks that are down, including tasks whose process has ended but whose state does not show it yet."""
     ended = {
         process.name
         for executor in status.executors
@@ -275,7 +275,7 @@ def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
 
 
 def down_texts(status: control_pb2.StatusReply) -> list[str]:
-    """A sentence for each of the first processes that wait for a restart; none if a DEGRADED state names the cause."""
+    """Return a sentence for each of the first processes that wait for a restart; [] if the topology is DEGRADED."""
     if status.lifecycle == control_pb2.LIFE_DEGRADED:
         return []
     found = []
@@ -288,7 +288,7 @@ def down_texts(status: control_pb2.StatusReply) -> list[str]:
 
 
 def troubled_processes(executors: Iterable[control_pb2.RegisterExecutor]) -> list[control_pb2.ProcessRecord]:
-    """Processes that are not running or have been restarted."""
+    """Return the processes that are not running or have been restarted."""
     return [
         process
         for executor in executors
@@ -298,7 +298,7 @@ def troubled_processes(executors: Iterable[control_pb2.RegisterExecutor]) -> lis
 
 
 def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bool = True) -> dict[str, Any]:
-    """The documented shape of `heron top --json` and the core of `heron status --json`, which has no rates."""
+    """Return the documented content of `heron top --json`, or without `rates` the core of `heron status --json`."""
     return {
         **picked(status, "topology", "topology_id", "cause", "plan_version", "discarded_tuples", "exceptions"),
         "lifecycle": lifecycle_name(status.lifecycle),
@@ -331,7 +331,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
 
 
 def ready(status: control_pb2.StatusReply) -> bool:
-    """Whether every task has initialised; a bounded topology may be past RUNNING already."""
+    """Whether every task has initialised; a bounded topology may already be past RUNNING."""
     return status.lifecycle in (
         control_pb2.LIFE_RUNNING,
         control_pb2.LIFE_DEGRADED,
@@ -342,7 +342,7 @@ def ready(status: control_pb2.StatusReply) -> bool:
 
 
 def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
-    """Why the topology is not ready yet, as a part of a sentence."""
+    """Return why the topology is not ready yet, as part of a sentence."""
     if status is None:
         return "the topology master has not answered yet"
     waiting = [task_name(task) for task in status.tasks if task.state not in UP_STATES]
@@ -358,7 +358,7 @@ def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
 
 
 def failure_report(status: control_pb2.StatusReply) -> str:
-    """Full tracebacks of the tasks that failed; tasks with the same failure share one."""
+    """Return the full tracebacks of the failed tasks; tasks with the same failure share one traceback."""
     alike: dict[str, list[str]] = {}
     for report in status.startup_exceptions:
         text = body_of(report.traceback or report.message)

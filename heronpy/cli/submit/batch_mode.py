@@ -22,7 +22,8 @@ from heronpy.views.progress import WRITING, ends_in, in_work
 
 #: A keeper in one of these states has no more work.
 _TIDY: Final = frozenset((control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED))
-#: How long to wait for workers after their keeper has ended: a worker in SIGSTOP ends only when it counts as hung.
+#: How long to wait for workers after their keeper has ended. A worker halted by SIGSTOP ends only later, when it counts
+#: as hung.
 _WORKERS_S: Final = 2.0
 
 
@@ -45,7 +46,7 @@ class BatchSubmit:
         return self._begun.run is not None
 
     def progress(self) -> str:
-        """The progress of the run in one line."""
+        """Return the progress of the run in one line."""
         assert self._begun.run is not None
         if waits_for := self._begun.run.waits_for:
             return clean(waits_for)
@@ -89,12 +90,12 @@ class BatchSubmit:
         if begun.run is None:
             return
         record = begun.run.record
-        what = "continues" if begun.goes_on else f"takes the input of {record.like}" if record.like else ""
+        what = "continues" if begun.goes_on else f"reads the input of {record.like}" if record.like else ""
         counts = f"{counted(len(begun.stages), 'stage')}, {counted(begun.workers, 'worker')}"
         say(f"  batch:  run {record.number} of {record.topology}{f', which {what}' if what else ''}; {counts}")
 
     def failure(self, session: Session, found: TopologyFailed) -> TopologyFailed:
-        """The failure to print when the run has failed: its cause, and each error of user code once."""
+        """Return the failure to print; if the run has failed, with the cause and each error of user code once."""
         record = self._begun.run.record if self._begun.run is not None else None
         if record is None or record.state is not RunState.FAILED:
             return found
@@ -126,7 +127,7 @@ class BatchSubmit:
 def begun(
     session: Session, loaded: Loaded, words: Sequence[str], mode: str, like: str, **flags: bool
 ) -> Iterator[BatchSubmit]:
-    """Context of the topology to start; a failed block leaves no new run behind. `flags` go to `on_batch.Flags`."""
+    """Yield the topology to start; a new run is removed if the block fails. `flags` are passed to `on_batch.Flags`."""
     with on_batch.begun(
         session, loaded, on_batch.Flags(mode, like, **flags), lambda text: warning(clean(text))
     ) as found:

@@ -1,4 +1,4 @@
-"""The child process that will run a user's program.
+"""The child process that runs a user's program.
 
 The child is started first and imports what a program needs. Meanwhile the command imports other modules and decides
 what to run. The child runs nothing before it has read a complete request.
@@ -21,7 +21,8 @@ class Child:
         """Output of the program goes to this process's stdout, or to the descriptor `output`."""
         # -P: the current folder is not on sys.path unless the program is in it.
         argv = [sys.executable, "-P", "-m", "heronpy.cli.submit.load_topology"]
-        # A Ctrl-C reaches both processes. The child blocks it until it runs the program, because this process ends it.
+        # Ctrl-C reaches both processes. The child blocks the signal until it runs the program; until then, this process
+        # kills the child.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process = subprocess.Popen(argv, env=child_environment({}), stdin=subprocess.PIPE, stdout=output)
@@ -29,7 +30,7 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def run(self, request: bytes, timeout_s: float) -> int:
-        """Let the child carry out the request; returns its exit code. Raises TimeoutExpired if it is too slow."""
+        """Let the child carry out the request; return its exit code. Raises TimeoutExpired after `timeout_s`."""
         self._process.communicate(request, timeout_s)
         return self._process.returncode
 

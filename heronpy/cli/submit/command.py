@@ -1,6 +1,7 @@
 """`heron submit`: from a user's program to a running topology, without leftovers on failure.
 
-Modules that only some submits need are imported where they are used, because imports dominate a small submit.
+Modules that only some submits need are imported where they are used, because imports take most of the time of a small
+submit.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def submit(target: Target, common: Common, options: SubmitOptions, child: Child)
 
 
 def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
-    """Wait until the scheduler ends. It is a child of this command, for hosts that kill users' daemons.
+    """Wait until the scheduler ends. The scheduler is a child of this command, because some hosts kill users' daemons.
 
     An interrupt ends the scheduler but not the containers, which the next scheduler adopts. With `kill_on_interrupt`
     an interrupt removes the topology.
@@ -143,7 +144,7 @@ def _stay(session: Session, started: Started, options: SubmitOptions) -> None:
     elif code:
         raise scheduler_died(started.spec, started.scheduler)
     else:
-        say(f"The scheduler of '{name}' was asked to end; its containers keep running")
+        say(f"The scheduler of '{name}' was stopped; its containers keep running")
 
 
 def _wait(
@@ -164,7 +165,7 @@ def _wait(
         raise
     except KeyboardInterrupt:
         name = planned.topology.name
-        warn(f"interrupted: topology '{name}' had not started; removing it, so that nothing is left")
+        warn(f"interrupted: topology '{name}' had not started; removing it")
         raise
 
 
@@ -217,7 +218,7 @@ def _watch(
 
 @contextmanager
 def _tuples_at_an_early_end(watch: Watch) -> Iterator[None]:
-    """If the block raises, and so ends --wait before the topology ends, print the outcome of the tuples so far."""
+    """If the block raises before the topology has ended, print the outcome of the tuples so far."""
     try:
         yield
     except BaseException:
@@ -236,7 +237,7 @@ def _say_tuples(last: control_pb2.StatusReply) -> None:
 
 
 def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply, undone: Undone) -> None:
-    """Print the end of --wait; raises a Failure when the result is incomplete."""
+    """Print how the topology ended; raises a Failure if the result is incomplete."""
     left = undone.sentence(session.target, name)
     if left:
         say(f"Topology '{name}' FINISHED, but some parts failed" + ("" if undone.kept else "; it is removed"))
@@ -251,7 +252,7 @@ def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply
 
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A temporary folder; a second Ctrl-C does not prevent its removal."""
+    """Create a temporary folder for the block; a second Ctrl-C does not prevent its removal."""
     folder = Path(tempfile.mkdtemp(prefix="heron-submit-"))
     try:
         yield folder
@@ -263,7 +264,7 @@ def _scratch_folder() -> Iterator[Path]:
 def _prepare(
     session: Session, options: SubmitOptions, child: Child, scratch: Path
 ) -> tuple[Planned, Started | None, BatchSubmit | None]:
-    """Load, check and start the topology; in a dry run, None takes the place of the started topology."""
+    """Load, check and start the topology; in a dry run, return None instead of the started topology."""
     begun_at = time.time()
     what = understand(options.program, options.words, scratch)
     paused = options.deploy_deactivated

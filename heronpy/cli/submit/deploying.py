@@ -76,7 +76,7 @@ def adopt(target: Target, topology: str, why: str, detach: bool, timeout_s: floa
 
 
 def _promised(slo: str | None, most: tuple[str, ...]) -> dict[str, Any]:
-    """`slo` and `scale` of a layer, from `lag=5s` and `work=8`."""
+    """Return `slo` and `scale` of a layer, from texts such as `lag=5s` and `work=8`."""
     layer: dict[str, Any] = {}
     if slo is not None:
         key, found, value = slo.partition("=")
@@ -105,7 +105,7 @@ def deploy(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Deploy another program to a job, and wait until the program is proved or the old one runs again."""
+    """Deploy another program to a job; wait until it has run without problems, or the old program runs again."""
     session, store = opened(target, common)
     view = store.get(job)
     topology, definition = _defined(session, program, words, timeout_s, job)
@@ -114,7 +114,7 @@ def deploy(
     if allow_dropped_state:
         layer["restore"] = ALLOW_DROPPED
     elif before is not None and before.layer == "provisioner" and before.value == ALLOW_DROPPED:
-        layer["restore"] = LATEST  # it was for another program
+        layer["restore"] = LATEST  # the permission was for another program
     after = store.set(job, "provisioner", layer, view.versions["provisioner"], writer(), why or f"deployed {program}")
     changed = after.versions != view.versions
     version = f"provisioner v{after.versions['provisioner']}"
@@ -127,7 +127,7 @@ def deploy(
 def _defined(
     session: Session, program: str, words: tuple[str, ...], timeout_s: float, name: str | None = None
 ) -> tuple[topology_pb2.Topology, Definition]:
-    """The checked topology of a program, and its stored definition; its package is stored on this host."""
+    """Return the checked topology of a program and its definition, after storing the package on this host."""
     with Child() as child, tempfile.TemporaryDirectory(prefix="heron-job-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         try:
@@ -148,7 +148,7 @@ def _defined(
 
 
 def _layer(store: Store, topology: topology_pb2.Topology, definition: Definition, common: Common) -> dict[str, Any]:
-    """The layer `provisioner`, with the settings from the command line."""
+    """Return the layer `provisioner`, with the settings from the command line."""
     layer = adopting.layer_of(topology, store.define(definition))
     for text in common.config_property:
         key, found, value = text.partition("=")

@@ -38,7 +38,7 @@ _BY_NAME = re.compile(rb"__main__\b")
 
 
 def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
-    """The topology with the files that its tasks need, which are written below the empty `folder`."""
+    """Return the topology with the files that its tasks need; the files are written below the empty `folder`."""
     paths = [part.comp.class_name for part in components_of(topology).values()]
     for path in paths:
         if "<locals>" in path:
@@ -65,7 +65,7 @@ def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
 
 
 def _roots(modules: set[str]) -> dict[Path, list[Path]]:
-    """The folders from which these modules were imported; installed modules are left out."""
+    """Return the folders from which these modules were imported; installed modules are left out."""
     roots: dict[Path, list[Path]] = {}
     for name in sorted(modules):
         # The name of a nested class begins with the name of the outer class.
@@ -79,7 +79,7 @@ def _roots(modules: set[str]) -> dict[Path, list[Path]]:
 
 
 def _root_of(module: ModuleType) -> Path | None:
-    """The folder of sys.path that holds a module; None for a module without a file."""
+    """Return the folder of sys.path that contains a module; None for a module without a file."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str):
         return None
@@ -88,7 +88,7 @@ def _root_of(module: ModuleType) -> Path | None:
 
 
 def _loaded_from(root: Path) -> list[Path]:
-    """Files of the modules that were imported from a folder."""
+    """Return the files of the modules that were imported from a folder."""
     modules = [module for name, module in list(sys.modules.items()) if name not in ("__main__", "__mp_main__")]
     return [Path(os.path.abspath(str(module.__file__))) for module in modules if _root_of(module) == root]
 
@@ -104,7 +104,7 @@ def _copy(root: Path, files: list[Path], folder: Path) -> None:
 
 
 def _script() -> Path | None:
-    """The file that runs as `__main__`; None in a notebook or at a prompt."""
+    """Return the file that runs as `__main__`; None in a notebook or at a prompt."""
     file = getattr(sys.modules["__main__"], "__file__", None)
     path = Path(os.path.abspath(file)) if isinstance(file, str) else None
     return path if path is not None and path.suffix == ".py" and path.is_file() else None
@@ -147,7 +147,7 @@ def _named(main: dict[str, Any], definition: bytes) -> set[str]:
 
 
 def _met(values: dict[str, Any]) -> dict[str, Any]:
-    """The classes and functions of `__main__` that these values refer to by name."""
+    """Return the classes and functions of `__main__` that these values refer to by name."""
     main, met = vars(sys.modules["__main__"]), {}
     for name, value in values.items():
         recorder = _Recorder(io.BytesIO())
@@ -156,7 +156,7 @@ def _met(values: dict[str, Any]) -> dict[str, Any]:
         except Exception as error:
             raise PackageError(
                 f"'{name}' cannot be sent to the tasks, because something that it refers to cannot be pickled"
-                f" ({type(error).__name__}: {' '.join(str(error).split())}); create that in initialize(),"
+                f" ({type(error).__name__}: {' '.join(str(error).split())}); create it in initialize(),"
                 " or put the class into a module"
             ) from error
         met.update(recorder.met)

@@ -108,7 +108,7 @@ def _explain(error: BaseException) -> NoReturn:
     frames = traceback.extract_tb(error.__traceback__)
     text = " ".join(str(error).split())
     if frames and is_runtime_frame(frames[-1].filename) and isinstance(error, _REFUSALS):
-        # heronpy's error describes the problem; heronpy's frames would only hide the place in the program.
+        # heronpy's error describes the problem; heronpy's frames would only hide the line of the program.
         users = [frame for frame in frames if not is_runtime_frame(frame.filename)]
         if users:
             where = f"{os.path.basename(users[-1].filename)}, line {users[-1].lineno}: "
@@ -155,7 +155,7 @@ def _run_module(name: str, function: str) -> None:
 
 
 def _topology_base() -> Any:
-    """heronpy's Topology, or None if the program never imported it."""
+    """Return heronpy's Topology, or None if the program never imported it."""
     module = sys.modules.get("heronpy.api.topology")
     return getattr(module, "Topology", None)
 
@@ -207,7 +207,7 @@ def _write_main_classes(request: dict[str, Any]) -> None:
 
 
 def _spouts_that_start_over(out: Path) -> list[str]:
-    """One sentence for each spout of an EFFECTIVELY_ONCE topology that keeps no position."""
+    """Return a sentence for each spout of an EFFECTIVELY_ONCE topology that keeps no position."""
     from heronpy.api.state.stateful_component import StatefulComponent
 
     return [
@@ -219,7 +219,7 @@ def _spouts_that_start_over(out: Path) -> list[str]:
 
 
 def _plain(out: Path) -> list[str]:
-    """The components of EFFECTIVELY_ONCE topologies that keep a plain State: their `init_state` uses the State.
+    """Return the components of EFFECTIVELY_ONCE topologies that keep a plain State: their `init_state` uses the State.
 
     Of heronpy's own classes, only windows are known to keep a State before the first checkpoint.
     """
@@ -239,7 +239,7 @@ def _plain(out: Path) -> list[str]:
 
 
 def _checkpointed(out: Path) -> Iterator[tuple[str, bool, type]]:
-    """The components of the written EFFECTIVELY_ONCE topologies: name, whether it is a spout, and class if known."""
+    """Yield name, whether it is a spout, and class of each known component of the EFFECTIVELY_ONCE topologies."""
     from google.protobuf.message import DecodeError
 
     from heronpy.plan.component_config import reliability_mode
@@ -260,21 +260,21 @@ def _checkpointed(out: Path) -> Iterator[tuple[str, bool, type]]:
 
 
 def _class_at(class_path: str) -> type | None:
-    """The class of a component; None if only the tasks can load it."""
+    """Return the class of a component; None if only the tasks can load it."""
     module, _, name = class_path.rpartition(".")
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) else None
 
 
 def _main_file() -> str | None:
-    """The file that ran as `__main__`, if any."""
+    """Return the file that ran as `__main__`, if any."""
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     return os.path.abspath(path) if path and os.path.abspath(path) != os.path.abspath(__file__) else None
 
 
 def _loaded_files(root: str) -> list[str]:
-    """Files under the root that the program imported."""
+    """Return the files under the root that the program imported."""
     found = set()
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)

@@ -91,7 +91,7 @@ def _run(child: Child, program: Program, scratch: Path, request: bytes, timeout_
     except subprocess.TimeoutExpired:
         raise exits.Failure(
             f"{program.shown} has not built its topology after {time.monotonic() - started:.0f} s;"
-            " make the program exit after building, or raise --timeout",
+            " make the program exit after building, or increase --timeout",
             exits.TIMED_OUT,
         ) from None
     if code == 0:
@@ -106,7 +106,7 @@ def _run(child: Child, program: Program, scratch: Path, request: bytes, timeout_
 
 
 def _the_topology(program: Program, out: Path) -> topology_pb2.Topology:
-    """The written topology, renamed if the user asked for it."""
+    """Return the written topology, with the name that the user gave, if any."""
     found = []
     for path in sorted(out.glob("*.defn")):
         try:
@@ -159,7 +159,7 @@ def _package(program: Program, report: dict[str, Any], scratch: Path) -> Path | 
 def _main_file(
     program: Program, topology: topology_pb2.Topology, report: dict[str, Any], package: Path | None
 ) -> str | None:
-    """Path in the package of the file that tasks must load as `__main__`; None if no task needs it."""
+    """Return the path in the package of the file that tasks must load as `__main__`; None if no task needs it."""
     ran = report["main_file"]
     if ran is None or package is None or not Path(ran).is_relative_to(program.root):
         return None

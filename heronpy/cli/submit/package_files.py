@@ -1,7 +1,7 @@
 """Finds the files that a plain program needs on other hosts: the program, and its imports from its own folder.
 
-The closure has two sources: the modules that the program loaded, and the import statements in these modules
-(an import inside a function has not been executed yet). A package is copied as a whole, with its data files.
+The files are found from the modules that the program loaded, and from the import statements in these modules, because
+an import inside a function has not been executed yet. A package is copied as a whole, with its data files.
 Nothing outside the program's folder is copied.
 """
 
@@ -51,7 +51,7 @@ def is_installed(root: Path, path: Path) -> bool:
 
 
 def _imported(root: Path, source: Path) -> list[Path]:
-    """Files or folders next to the program that a source file imports."""
+    """Return the files or folders next to the program that a source file imports."""
     try:
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError, OSError):

@@ -60,7 +60,7 @@ class Program(Struct, frozen=True):
 
 
 def understand(word: str, rest: tuple[str, ...], scratch: Path) -> Program:
-    """The Program for `heron submit cluster WORD REST...`."""
+    """Return the Program for `heron submit cluster WORD REST...`."""
     path = absolute(word)
     if path.is_dir():
         return _folder(word, path, rest)
@@ -111,10 +111,10 @@ def _named(program: Program, rest: tuple[str, ...]) -> Program:
 
 
 def _topology_classes(path: Path) -> set[str]:
-    """Return the names of the file's classes that descend from a class whose name ends in Topology.
+    """Return the names of the file's classes that derive from a class whose name ends in Topology.
 
     A bolt's class may have the name that is meant for the topology, so other classes do not count.
-    Returns nothing if the file does not parse; running it will report the error.
+    Returns an empty set if the file does not parse; the error is reported when the file is run.
     """
     try:
         tree = ast.parse(path.read_bytes())
@@ -145,7 +145,7 @@ def _class_spec(rest: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _with_class(program: Program, module: str, cls: str, rest: tuple[str, ...]) -> Program:
-    """The program with the named class; the word after the class may be the topology's name."""
+    """Return the program with the named class; the word after the class may be the topology's name."""
     name = rest[0] if rest and not rest[0].startswith("-") else None
     problem = topology_name_problem(name) if name is not None else None
     if problem:
@@ -160,7 +160,7 @@ def _folder(word: str, root: Path, rest: tuple[str, ...]) -> Program:
 
 
 def _package(word: str, folder: Path, rest: tuple[str, ...]) -> Program:
-    """A folder that is a Python package; it is imported by its name, as with `python -m`."""
+    """Return the Program for a folder that is a Python package, which is imported by name, as with `python -m`."""
     program = Program(word, folder.parent, "module", module=folder.name, needs_whole_root=False)
     spec = _class_spec(rest)
     if spec is not None:
@@ -173,7 +173,7 @@ def _package(word: str, folder: Path, rest: tuple[str, ...]) -> Program:
 
 
 def _tree(program: Program, rest: tuple[str, ...]) -> Program:
-    """A folder of modules, with a __main__.py or a named class."""
+    """Complete the Program for a folder of modules, which has a __main__.py or a named class."""
     spec = _class_spec(rest)
     if spec is not None:
         return _with_class(program, *spec, rest[1:])
@@ -192,7 +192,7 @@ def _no_main(word: str) -> exits.Failure:
 
 
 def _archive(word: str, path: Path, rest: tuple[str, ...], scratch: Path) -> Program:
-    """An unpacked archive; the entry point of a .pex replaces its bootstrap."""
+    """Unpack an archive and return its Program; the entry point of a .pex replaces its bootstrap."""
     root = Path(PackageStore(scratch / "unpacked").add(path).dir)
     info = root / "PEX-INFO"
     program = Program(word, root, "file", source=root / "__main__.py", archive=path)
@@ -212,7 +212,7 @@ def _archive(word: str, path: Path, rest: tuple[str, ...], scratch: Path) -> Pro
 
 
 def _module(word: str, rest: tuple[str, ...]) -> Program:
-    """`package.module:Class`, found on PYTHONPATH or below the current folder."""
+    """Return the Program for `package.module:Class`, found on PYTHONPATH or below the current folder."""
     module, _, cls = word.partition(":")
     top = module.partition(".")[0]
     search = [os.getcwd(), *(path for path in sys.path if path)]
@@ -222,5 +222,5 @@ def _module(word: str, rest: tuple[str, ...]) -> Program:
             program = Program(word, folder, "class", needs_whole_root=False)
             return _with_class(program, module, cls, rest)
     raise exits.Failure(
-        f"module {top} is neither in the current folder nor on PYTHONPATH; go to its folder or name a file", exits.USAGE
+        f"module {top} is neither in the current folder nor on PYTHONPATH; cd to its folder or name a file", exits.USAGE
     )

@@ -59,7 +59,7 @@ def start_one(session: Session, topology: str) -> None:
 
 
 def _adopted(session: Session, topology: str) -> int:
-    """The number of containers in the engine's first list."""
+    """Return the number of containers in the engine's first list."""
     deadline = time.monotonic() + FOUND_S
     while True:
         found = session.containers(topology)
@@ -109,7 +109,7 @@ def _look(target: Target, common: Common, again: dict[str, tuple[float, float]])
 
 
 def _own(session: Session) -> list[plan_pb2.ExecutionState]:
-    """Topologies on an engine whose launch files are on this host."""
+    """Return the topologies on an engine whose launch files are on this host."""
     return [
         record
         for record in session.topologies(pools=True)
@@ -139,7 +139,7 @@ def _reap() -> None:
 
 
 def _end_all(session: Session) -> None:
-    """Ask the schedulers to end, and wait until they have, so that their successors need not wait for permits."""
+    """Stop the schedulers and wait until they have ended, so that their successors need not wait for permits."""
     with suppress(HeronError):
         processes = [one for record in _own(session) for one in leftovers(record.launch_file)]
         for process in processes:

@@ -51,7 +51,7 @@ def _batches(count: int) -> str:
 
 
 def undone_of(session: Session, record: plan_pb2.ExecutionState, last: control_pb2.StatusReply) -> Undone:
-    """The unfinished work, from the topology master and the records; empty if there is no answer."""
+    """Return the unfinished work, from the topology master and the records; empty if there is no answer."""
     try:
         reply = session.ask(record.topology, control_pb2.GetMetrics(names=(_BATCHES, _UNITS)))
     except HeronError:

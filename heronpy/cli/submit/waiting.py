@@ -26,9 +26,9 @@ TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
 #: A topology gets at least this long to start, however long the program took.
 LEAST_S = 1.0
-#: A container that ends without a request this often does not count as waiting in the queue.
+#: Reasons for an end without a request. A container that was requeued for such a reason does not count as waiting.
 _OWN_ENDS = {reason.value for reason in COUNTED - {ExitReason.KILLED}}
-#: How often the scheduler is asked whether a container has failed permanently.
+#: Interval of the checks whether a container has failed permanently.
 CONTAINERS_LOOK_S = 1.0
 #: How long the topology master may wait for the start of all tasks before it answers.
 STARTING_S = 0.5
@@ -43,7 +43,7 @@ class TopologyFailed(exits.Failure):
 
 
 def exceptions_report(session: Session, name: str, status: control_pb2.StatusReply) -> str:
-    """The tracebacks of a failure that the topology master still has."""
+    """Return the tracebacks of a failure that the topology master still has."""
     report = failure_report(status)
     if status.startup_exceptions:
         return report
@@ -51,7 +51,7 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
 
 
 def user_errors(session: Session, name: str) -> str:
-    """The distinct tracebacks of user code: attempts at a unit raise one error with different first lines."""
+    """Return the tracebacks of user code that differ after the first line, which names the attempt at a unit."""
     told = {
         (item.type, item.traceback.partition("\n")[2] or item.message): item
         for item in _exceptions(session, name)
@@ -67,7 +67,7 @@ def _exceptions(session: Session, name: str) -> list[control_pb2.ExceptionReport
 
 
 def exceptions_said(session: Session, name: str) -> list[str]:
-    """A line for each of the newest exceptions of a topology that is about to be removed; equal lines appear once."""
+    """Return a line for each of a topology's newest exceptions, to print after its end; equal lines appear once."""
     found = _exceptions(session, name)
     said = (": ".join([item.type, *item.message.strip().splitlines()[:1]]) for item in found)
     return list(dict.fromkeys(said))[-EXCEPTIONS_SHOWN:]
@@ -125,11 +125,11 @@ def until_running(
     begun_at: float,
     queue_timeout_s: float | None = None,
 ) -> control_pb2.StatusReply:
-    """The first status that is ready; raises a Failure if the topology fails, vanishes or is not ready in time.
+    """Return the first status that is ready; raises a Failure if the topology fails, vanishes or is not ready in time.
 
     Time spent WAITING does not count: it has its own limits, after which the topology fails
     (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Time in an engine's queue has the limit
-    `queue_timeout_s` instead; it counts only for a container that returns to the queue after a failure.
+    `queue_timeout_s` instead, except for a container that has returned to the queue after a failure.
     """
     name = started.record.topology
     deadline = max(begun_at + timeout_s, time.monotonic() + LEAST_S)
@@ -179,7 +179,7 @@ def _progress_text(status: control_pb2.StatusReply | None, tasks: int) -> str:
 
 
 def _with_tracebacks(session: Session, name: str, status: control_pb2.StatusReply) -> control_pb2.StatusReply:
-    """The status once it includes the reasons for the failure, which arrive separately from the states."""
+    """Wait until the status has the reasons for the failure, which arrive separately from the states, and return it."""
     deadline = time.monotonic() + TRACEBACK_WAIT_S
     while not status.startup_exceptions and any(task.state == control_pb2.TASK_FAILED for task in status.tasks):
         if time.monotonic() > deadline:

@@ -78,7 +78,7 @@ class Watch:
 
 
 def _line(status: control_pb2.StatusReply, rows: list[ComponentRow], with_cause: bool = True) -> str:
-    """A snapshot as one line, for outputs that are not terminals. The cause of a failed batch run is printed later."""
+    """Return a snapshot as one line, for an output without a terminal. `with_cause` includes the cause of a failure."""
     short = has_failed(status) and not with_cause
     state = lifecycle_name(status.lifecycle) if short else summary.state_text(status)
     parts = [f"{format_duration(status.uptime_s)} {clean(state)}"]

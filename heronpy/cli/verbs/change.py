@@ -50,11 +50,12 @@ def activate_command(**flags: Any) -> None:
 )
 @timeout_flag(90.0, "Seconds to wait for completion.")
 def restart_command(what: str | None, task: int | None, component: str | None, force: bool, **flags: Any) -> None:
-    """Restart a topology, one container (its number), all tasks of a component (its name) or one task (as count-2).
+    """Restart a topology, one container (its number), all tasks of a component (its name) or one task (count-2).
 
     -1, or no argument, means all containers; container 0 holds the topology master. The tasks of a component restart
-    together, and their stream managers keep the tuples in flight to them. A container on an engine whose host is silent
-    may need --force; its line in 'heron status' says so. Use --force only if you are sure that the host is gone.
+    together, and their stream managers keep the tuples in flight to them. If the host of a
+    container on an engine does not respond, the restart may need --force; the container's line in 'heron status' then
+    says so. Use --force only if you are sure that the host is gone.
     """
     if sum(one is not None for one in (what, task, component)) > 1:
         raise click.UsageError("give only one of: a container, component or instance; --task; --component")
@@ -85,8 +86,8 @@ def restart_command(what: str | None, task: int | None, component: str | None, f
     "--runtime-config",
     multiple=True,
     metavar="[COMPONENT:]KEY:VALUE",
-    help="New value of a configuration key; may be repeated, but not combined with the options above. Only one setting"
-    " can change: heron.instance.async_concurrency of an asynchronous bolt, to at most 512.",
+    help="New value of a configuration key; may be repeated, but not combined with the options above. The only heron.*"
+    " setting that can change is heron.instance.async_concurrency of an asynchronous bolt, to at most 512.",
 )
 @click.option(
     "--drain-timeout",
@@ -129,7 +130,7 @@ def update_command(target: Target, common: Common, topology: str, **flags: Any) 
 def drain_command(**flags: Any) -> None:
     """Move the containers of a topology away from a host, one at a time, and avoid the host for a while.
 
-    Only for topologies on an engine. The host gets no containers for heron.engine.avoid_s.
+    The topology must run on an engine. The host gets no containers for heron.engine.avoid_s.
     """
     from heronpy.cli.change.lifecycle import drain
 
@@ -138,7 +139,10 @@ def drain_command(**flags: Any) -> None:
 
 @click.group("scheduler")
 def scheduler_command() -> None:
-    """The scheduler of a topology on an engine: the process that replaces its containers."""
+    """Restart the scheduler of a topology on an engine, or keep schedulers running.
+
+    The scheduler is the process that replaces the topology's containers.
+    """
 
 
 @verb("start", scheduler_command, json=False)
@@ -171,7 +175,7 @@ def keep_command(**flags: Any) -> None:
 @click.option("--for", "stopped_s", type=Duration(), metavar="TIME",
               help="How long STOP halts the processes, such as 30s.  [default: 3s]")  # fmt: skip
 def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> None:
-    """Kill or stop processes of a topology on this machine, to see that it recovers.
+    """Kill or stop processes of a topology on this machine, to check that it recovers.
 
     TASK is an instance id or a name such as count-2. A COMPONENT means all of its tasks. A CONTAINER is a number and
     means all of its processes. PROCESS is scheduler, master (the topology master), stmgr (all stream managers), or a
@@ -194,9 +198,10 @@ def drill_command(signal_name: str, stopped_s: float | None, **flags: Any) -> No
 def clean_command(**flags: Any) -> None:
     """Remove the logs and working folders of topologies that have ended, from this machine.
 
-    With TOPOLOGY, only folders of this name. The folders are below HERON_HOME. Afterwards, the last run is no longer
-    shown by 'heron logs', 'heron events' and 'heron dead-letters'. A topology that runs, or has not been killed, is
-    left alone. Checkpoints and batches not yet handed to Spark are kept, because 'heron submit --restore' needs them.
+    With TOPOLOGY, remove only folders of this name. The folders are below HERON_HOME. Afterwards, the last run is no
+    longer shown by 'heron logs', 'heron events' and 'heron dead-letters'. A topology that runs, or has not been killed,
+    is left unchanged. Checkpoints and batches not yet handed to Spark are kept, because 'heron submit --restore' needs
+    them.
     """
     from heronpy.cli.change.clean import clean
 

@@ -47,7 +47,7 @@ _timeout = timeout_flag(None, "Seconds to wait; default: the timeout of the chec
 def checkpoints_command() -> None:
     """List, take, restore, check and delete checkpoints of EFFECTIVELY_ONCE topologies.
 
-    This works for running topologies and for topologies that were killed.
+    The verbs work for running topologies and for topologies that were killed.
     """
 
 
@@ -145,7 +145,7 @@ def copy_command(**flags: Any) -> None:
 def verify_command(**flags: Any) -> None:
     """Read every file of all checkpoints, or of one, and compare it with its checksum.
 
-    Exit code 1 when a checkpoint is damaged.
+    Exit code 1: a checkpoint is damaged.
     """
     from heronpy.cli.change.checkpoints import verify
 

@@ -77,7 +77,8 @@ def hosts_command(**flags: Any) -> None:
 
 
 @verb("manifest", cluster_command, topology=None, json=False)
-@click.option("--nodes", is_flag=True, help="Also grant listing nodes (a ClusterRole), so that sizes can be checked.")
+@click.option("--nodes", is_flag=True,
+              help="Also grant the right to list nodes (a ClusterRole), so that sizes can be checked.")  # fmt: skip
 def manifest_command(**flags: Any) -> None:
     """Print a manifest for a Kubernetes cluster: the minimal Role, and a pod from which topologies are submitted.
 
@@ -101,7 +102,7 @@ def env_command() -> None:
               help="File to write; the digest of its content is added to the name: env.zip becomes"
               " env-DIGEST.zip.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=1.0), default=600.0, show_default=True,
-              metavar="SECONDS", help="How long pip may take.")  # fmt: skip
+              metavar="SECONDS", help="Seconds that pip may take.")  # fmt: skip
 def pack_command(**flags: Any) -> None:
     """Download the wheels for a requirements file into one file, a wheelhouse.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _ConfigGroup(click.Group):
-    """Also takes the cluster before the subcommand, as Apache's command does."""
+    """A group that also accepts the cluster before the subcommand, as Apache's command does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [word for word in args if not word.startswith("-")]
@@ -138,7 +138,7 @@ def _keys(room: str, settings: dict[str, dict[str, SettingValue]]) -> list[str]:
 def _values(
     session: Session, topology: str | None
 ) -> tuple[dict[str, dict[str, SettingValue]], dict[str, str], dict[str, dict[str, SettingValue]]]:
-    """Settings, their origins and the overrides by component, for a topology or for the cluster."""
+    """Return the settings, their origins and the overrides by component, for a topology or for the cluster."""
     if topology is not None:
         spec = session.launch_of(session.find(topology))
         return spec.settings, spec.origins, spec.component_settings

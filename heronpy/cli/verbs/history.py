@@ -18,8 +18,8 @@ def history_command() -> None:
     """Show runs of topologies that have ended, even if all their processes were killed.
 
     RUN is the name of a topology (for its last run), the id of a run, as 'heron history list' shows it, or the name of
-    a batch run, such as visits/3. The verb reads files on this host and requests nothing from processes. A run that
-    ended more than seven days ago is kept only while it is among the last five runs of its name.
+    a batch run, such as visits/3. The verb only reads files on this host and contacts no processes. A run that ended
+    more than seven days ago is kept only while it is among the last five runs of its name.
     """
 
 

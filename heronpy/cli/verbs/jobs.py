@@ -16,7 +16,7 @@ _why = click.option("--why", default="", metavar="TEXT", help="The reason, for t
 _layer = click.option("--as", "layer", default="oncall", show_default=True, metavar="LAYER",
                       help="The layer to change: provisioner, or oncall, which overrides it.")  # fmt: skip
 _waits = together(
-    click.option("--detach", is_flag=True, help="Return when the change is written, without waiting for its effect."),
+    click.option("--detach", is_flag=True, help="Return once the change is written, without waiting for its effect."),
     timeout_flag(600.0, "Seconds to wait for the effect of the change; the manager continues after that."),
 )
 _words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
@@ -48,9 +48,10 @@ def _verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Co
 @_why
 @_waits
 def create_command(**flags: Any) -> None:
-    """Make and start a job from a program, named after its topology; starts the manager if none is active.
+    """Create a job from a program, and start it; the job has the name of the program's topology.
 
-    PROGRAM and its arguments are those of 'heron submit'. --config-property sets settings of the job.
+    The command also starts the manager if none is active. PROGRAM and its arguments have the same form as for
+    'heron submit'. --config-property sets settings of the job.
     """
     from heronpy.cli.submit.deploying import create
 
@@ -89,7 +90,7 @@ def deploy_command(**flags: Any) -> None:
 
 @verb("list", job_command, topology=None)
 def list_command(**flags: Any) -> None:
-    """List the jobs, and whether their topologies match them."""
+    """List the jobs, and show whether their topologies match them."""
     from heronpy.cli.change.jobs import list_jobs
 
     list_jobs(**flags)
@@ -148,7 +149,7 @@ def apply_command(**flags: Any) -> None:
     """Replace a layer of jobs with the content of a file, for example a file that is kept in git.
 
     Each document has the name of a job (job: NAME) and the keys of the layer; 'heron job schema' lists them. Keys of
-    the layer that the file does not have are unset. All documents are checked before the first is written.
+    the layer that are missing from the file are unset. All documents are checked before the first is written.
     """
     from heronpy.cli.change.job_files import apply
 
@@ -234,7 +235,7 @@ def revert_command(**flags: Any) -> None:
 @_verb("release")
 @_waits
 def release_command(**flags: Any) -> None:
-    """Retry a job that the manager has given up (QUARANTINED) or postponed (WAITING)."""
+    """Retry a job that the manager has abandoned (QUARANTINED) or postponed (WAITING)."""
     from heronpy.cli.change.jobs import release
 
     release(**flags)
@@ -250,7 +251,10 @@ def delete_command(**flags: Any) -> None:
 
 @click.group("manager")
 def manager_command() -> None:
-    """The syncer and the scaler, which apply the jobs of a cluster; topologies keep running without them."""
+    """Start, stop or show the manager, which makes topologies match their jobs.
+
+    The manager consists of two processes, the syncer and the scaler. Topologies keep running without the manager.
+    """
 
 
 @verb("start", manager_command, topology=None, json=False)
@@ -258,7 +262,10 @@ def manager_command() -> None:
     "--unit", is_flag=True, help="Print a template of systemd user units that run the manager; start nothing."
 )
 def manager_start_command(**flags: Any) -> None:
-    """Start the manager on this host; 'heron job' verbs also do so. After a reboot it restarts the topologies."""
+    """Start the manager on this host.
+
+    The 'heron job' verbs also start the manager. After a reboot, the manager restarts the topologies.
+    """
     from heronpy.cli.change.jobs import start_manager
 
     start_manager(**flags)

@@ -29,7 +29,7 @@ _output_flags = together(
 
 
 class Profiles(click.Group):
-    """The subcommands, including one for each profile."""
+    """A group with a subcommand for each load profile, in addition to its fixed subcommands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*profiles.names(), *sorted(self.commands)]
@@ -254,7 +254,7 @@ def rates_command(**flags: Any) -> int:
     default=15.0,
     show_default=True,
     metavar="S",
-    help="Duration of 'latency', 'straggler', 'ledger', 'quiet' and 'recovery', which kills every 2.5 s.",
+    help="Duration of 'latency', 'straggler', 'ledger', 'quiet' and 'recovery', which kills a process every 2.5 s.",
 )
 @click.option(
     "--files",

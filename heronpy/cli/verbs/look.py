@@ -54,8 +54,8 @@ def status_command(**flags: Any) -> None:
 def plan_command(mode: str, **flags: Any) -> None:
     """Show the logical plan (default), the packing plan or the physical plan.
 
-    With --mode batch: the stages of the running topology as a batch, or those of its newest batch run. For a program
-    that has never run: heron submit --mode batch --dry-run.
+    With --mode batch, show the stages of the running topology as a batch run, or else the stages of the topology's
+    newest batch run. For a program that has never run, use: heron submit --mode batch --dry-run
     """
     if mode == "batch":
         from heronpy.cli.look.batch_runs import show_stages
@@ -139,12 +139,12 @@ def top_command(once: bool, **flags: Any) -> None:
     metavar="N",
     help="Show only the last N records (with --follow: 10 unless --since is given).",
 )
-@click.option("--find", metavar="TEXT", help="Show only lines that contain TEXT literally: the newest first, at most"
-              " 1,000 hits, for at most 10 s. With --follow: new records that contain it.")  # fmt: skip
+@click.option("--find", metavar="TEXT", help="Show only lines that contain TEXT literally, newest first; stop after"
+              " 1,000 hits or 10 s. With --follow: show new records that contain TEXT.")  # fmt: skip
 @click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
 @click.option("--context", type=click.IntRange(0, 50), default=0, metavar="N",
               help="With --find: also print N lines before and after each hit.")  # fmt: skip
-@click.option("--earlier", is_flag=True, help="Also the logs of earlier topologies of the same name, separated by"
+@click.option("--earlier", is_flag=True, help="Also show the logs of earlier topologies of the same name, separated by"
               " a line of ----.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record.")
 def logs_command(**flags: Any) -> None:
@@ -171,7 +171,7 @@ def logs_command(**flags: Any) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events, until Ctrl-C.")
 @click.option("--start", is_flag=True, help="Show how long each phase of the start took, instead of events.")
 def events_command(**flags: Any) -> None:
-    """Show the events of a topology: restarts with their reason, backpressure, checkpoints, restores, updates,
+    """Show the events of a topology: restarts with their reasons, backpressure, checkpoints, restores, updates,
     takeovers.
 
     The newest event comes last. Repeated events within 2.5 minutes share one line with a count. The topology master
@@ -234,13 +234,13 @@ def slow_command(**flags: Any) -> None:
 
 
 @reading("batches")
-@click.option("--retry", is_flag=True, help="Give all failed batches to Spark again; the topology must run.")
+@click.option("--retry", is_flag=True, help="Give all failed batches to Spark again; the topology must be running.")
 def batches_command(**flags: Any) -> None:
     """Show the Spark batches that failed under EFFECTIVELY_ONCE, with the error; --retry tries them again.
 
-    A batch fails when your function has raised heron.spark.max_retries times after the first attempt; the rows of the
-    batch are kept. A full disk or an unreachable store does not count as an attempt. In other modes no rows are kept:
-    the tuples of a failed batch fail at their spout.
+    A batch fails when your function has raised heron.spark.max_retries times after the first attempt. The rows of a
+    failed batch are kept. A full disk or an unreachable store does not count as an attempt. In other modes no rows are
+    kept: the tuples of a failed batch fail at their spout.
     """
     from heronpy.cli.look.batches import show_batches
 
@@ -248,15 +248,15 @@ def batches_command(**flags: Any) -> None:
 
 
 @reading("dead-letters")
-@component_flags("Show only tuples given up by this component.")
+@component_flags("Show only tuples that this component has abandoned.")
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Show only the last N dead letters.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new dead letters, until Ctrl-C.")
 def dead_letters_command(**flags: Any) -> None:
-    """Show the tuples that were given up, with payload, traceback, task and attempts.
+    """Show the tuples that were abandoned, with payload, traceback, task and attempts.
 
-    A tuple is given up when processing it has raised, hung or crashed the task heron.instance.poison_tries
-    times; under ATMOST_ONCE, where nothing is retried, the first time. Also works after the topology was
-    killed. --json prints one array; --json --follow prints one object per line.
+    A tuple is abandoned when processing it has raised, hung or crashed the task heron.instance.poison_tries times.
+    Under ATMOST_ONCE, nothing is retried, so a tuple is abandoned the first time. The command also works after the
+    topology was killed. --json prints one array; --json --follow prints one object per line.
     """
     from heronpy.cli.look.dead_letters import show_letters
 
@@ -268,7 +268,7 @@ def dead_letters_command(**flags: Any) -> None:
 def stacks_command(**flags: Any) -> None:
     """Show what each thread of a running task or process is doing, the innermost call first.
 
-    TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
+    TASK is a task's number, its instance id, its name on the pages (count-2), or a component with only one task;
     PROCESS is a name such as stmgr-1, tmaster or executor-1. The process keeps running. This also works while user
     code hangs or runs in a C extension. The stacks are also written to the process's log.
     """
@@ -288,7 +288,7 @@ def heap_command(**flags: Any) -> None:
     """Show the objects of a running task or process by type, with number and size but without values.
 
     The process stops while they are counted, for about --limit seconds at most; you must confirm this. TASK is a task's
-    number, its instance id, its name on the pages (count-2), or a component that has one task only; PROCESS is a name
+    number, its instance id, its name on the pages (count-2), or a component with only one task; PROCESS is a name
     such as stmgr-1 or tmaster. Memory of C extensions and memory shared with sibling processes are not listed.
     """
     from heronpy.cli.look.process import show_heap
@@ -310,7 +310,7 @@ def heap_command(**flags: Any) -> None:
 def profile_command(**flags: Any) -> None:
     """Record where a running task spends its time: a flame graph (SVG) and a file for speedscope.app.
 
-    TASK is a task's number, its instance id, its name on the pages (count-2), or a component that has one task only;
+    TASK is a task's number, its instance id, its name on the pages (count-2), or a component with only one task;
     PROCESS is a name such as stmgr-1, tmaster or executor-1. The process may run on any host. Its executor samples it
     with py-spy, if py-spy is installed and may attach; otherwise the process samples itself.
     """
@@ -320,7 +320,7 @@ def profile_command(**flags: Any) -> None:
 
 
 class Metrics(Reading, click.Group):
-    """Metrics of a topology, unless the first word is the name of a subcommand."""
+    """A group that shows the metrics of a topology, unless the first word is the name of a subcommand."""
 
     allow_extra_args = False
     allow_interspersed_args = True
@@ -340,7 +340,7 @@ class Metrics(Reading, click.Group):
             return chosen.command.invoke(chosen)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        # click asks with the context of a subcommand for the parameters before it, which do not exist.
+        # click also passes the context of a subcommand, to get the parameters before it; there are none.
         return super().get_params(ctx) if ctx.command is self else []
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -355,21 +355,21 @@ class Metrics(Reading, click.Group):
               help="Show only this instance or process; repeatable.", shell_complete=complete.instances)  # fmt: skip
 @click.option("--name", "names", multiple=True, metavar="METRIC",
               help="Show only this metric or NAME/LABEL; repeatable.", shell_complete=complete.metrics)  # fmt: skip
-@click.option("--interval", "interval", metavar="TIME", help="Count only the last 5m, for example.")
-@click.option("--by-instance", is_flag=True, help="A row per instance instead of per component.")
-@click.option("--all", "everything", is_flag=True, help="Every metric of every process, one row each.")
+@click.option("--interval", "interval", metavar="TIME", help="Count only this recent period, such as 5m.")
+@click.option("--by-instance", is_flag=True, help="Print a row per instance instead of per component.")
+@click.option("--all", "everything", is_flag=True, help="Print every metric of every process, one row each.")
 @json_flag
 @common_flags
 def metrics_command(**flags: Any) -> None:
     """Show metrics, summed by component or by instance.
 
-    Without --all, --name and --instance it shows the main figures: counts, latency, queue, CPU and memory. Latency is
+    Without --all, --name or --instance, show the main figures: counts, latency, queue, CPU and memory. Latency is
     the time to complete a tuple tree for a spout with acks, otherwise the time of one call of process or next_tuple.
     Counters and distributions are totals since the start unless --interval is given. Counts of a killed process after
     its last report are missing; the output names the affected components. --json has every metric.
 
-    With targets, rules or dashboard as the first word it prints the input of Prometheus and Grafana. To see the metrics
-    of a topology with such a name, name the cluster: heron metrics local rules
+    With targets, rules or dashboard as the first word, print configuration for Prometheus or Grafana. To see the
+    metrics of a topology with such a name, name the cluster: heron metrics local rules
     """
     from heronpy.cli.look.metrics import show_metrics
 
@@ -384,7 +384,7 @@ def metrics_command(**flags: Any) -> None:
               help="Replace this file atomically, instead of printing.")  # fmt: skip
 @common_flags
 def targets_command(**flags: Any) -> None:
-    """Print the addresses of all running topologies' metrics for Prometheus's file_sd_configs.
+    """Print the metrics addresses of all running topologies, for Prometheus's file_sd_configs.
 
     There is one target per container; its page has every metric of every task. Print the targets again when topologies
     start and end, for example with cron. A topology that does not answer is left out with a warning.
@@ -398,7 +398,7 @@ def targets_command(**flags: Any) -> None:
 def rules_command() -> None:
     """Print alert rules for Prometheus, as YAML.
 
-    They work with the pages of executors and with the page of the tracker.
+    The rules work with the pages of executors and with the page of the tracker.
     """
     from heronpy.cli.look.scraping import show_rules
 
@@ -409,7 +409,7 @@ def rules_command() -> None:
 def dashboard_command() -> None:
     """Print a dashboard for Grafana, as JSON to be imported.
 
-    It works with the pages of executors and with the page of the tracker.
+    The dashboard works with the pages of executors and with the page of the tracker.
     """
     from heronpy.cli.look.scraping import show_dashboard
 

@@ -26,7 +26,10 @@ def pool_command() -> None:
 @click.option("--cpu", type=float, default=2.0, show_default=True, metavar="N", help="Cores of each slot.")
 @click.option("--ram", default="4GB", show_default=True, metavar="SIZE", help="Memory of each slot.")
 def create_command(**flags: Any) -> None:
-    """Create a pool of empty slots, run by the cluster's engine, or by the engine 'local' if the cluster has none."""
+    """Create a pool of empty slots.
+
+    The cluster's engine runs the slots. If the cluster has no engine, the engine 'local' runs them.
+    """
     from heronpy.cli.change.pools import create
 
     create(**flags)
@@ -43,7 +46,7 @@ def show_command(**flags: Any) -> None:
 @verb("resize", pool_command, topology=_pool, json=False)
 @_slots
 def resize_command(**flags: Any) -> None:
-    """Change the number of slots of a pool; topologies leave removed slots first."""
+    """Change the number of slots of a pool; topologies are moved out of removed slots first."""
     from heronpy.cli.change.pools import resize
 
     resize(**flags)
@@ -52,7 +55,7 @@ def resize_command(**flags: Any) -> None:
 @verb("drain", pool_command, topology=_pool, json=False)
 @click.argument("slot", type=int)
 @click.option("--lift", is_flag=True, help="Let the slot run containers again.")
-@timeout_flag(120.0, "Seconds to wait until the slot is empty; its containers are moved even after that.")
+@timeout_flag(120.0, "Seconds to wait until the slot is empty; the containers continue to move after that.")
 def drain_command(**flags: Any) -> None:
     """Move the topologies of a slot to other slots, and place no topology in the slot until --lift."""
     from heronpy.cli.change.pools import drain
@@ -62,7 +65,7 @@ def drain_command(**flags: Any) -> None:
 
 @verb("delete", pool_command, topology=_pool, json=False)
 def delete_command(**flags: Any) -> None:
-    """End the slots of a pool in which no topology runs, and remove it."""
+    """Remove a pool in which no topology runs, and stop its slots."""
     from heronpy.cli.change.pools import delete
 
     delete(**flags)

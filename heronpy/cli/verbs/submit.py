@@ -66,14 +66,14 @@ class _Submit(click.Command):
 @click.option("--allow-dropped-state", is_flag=True, help="With --restore: drop the state of components that are gone.")
 @click.option("--mode", type=_Mode(("stream", "batch", "auto")), default="stream", show_default=True,
               help="batch: process bounded input stage by stage, and end; auto: batch where possible.")  # fmt: skip
-@click.option("--as", "like", metavar="RUN", help="With --mode batch: take the input of this finished run.")
+@click.option("--as", "like", metavar="RUN", help="With --mode batch: read the same input as this finished run.")
 @click.option("--hold", is_flag=True, help="With --mode batch: publish nothing, for 'heron compare'.")
 @click.option("--resume", is_flag=True,
               help="With --mode batch: continue an unfinished run, even though the program has changed.")  # fmt: skip
 @click.option(
     "--fresh",
     is_flag=True,
-    help="With --mode batch: begin a new run, even if one has not finished, or has published its output.",
+    help="With --mode batch: begin a new run, even if an earlier run has not finished or has published its output.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
@@ -87,7 +87,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     \b
     heron submit local topo.py                     run topo.py, or use its Topology class
     heron submit local topo.py Name [ARGS]...      choose a class, or give the topology this name
-    heron submit local topo.py - [ARGS]...         run topo.py with ARGS as they are
+    heron submit local topo.py - [ARGS]...         run topo.py with ARGS unchanged
     heron submit local topo.pex - Name             run the main program of a .pex
     heron submit local topo.pex module.Class Name  use a class of a .pex, .zip or folder
     heron submit local package.module:Class        use a class of an installed module
@@ -95,7 +95,8 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     An EFFECTIVELY_ONCE topology starts with empty state unless --restore names a checkpoint. PATH or URL is the folder
     of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
 
-    With --mode batch the same command continues an unfinished run. After the run, --restore latest continues live.
+    With --mode batch, the same command continues an unfinished run. After the run, --restore latest continues as a
+    stream.
 
     Ctrl-C removes a topology that is not running yet. Later, Ctrl-C only ends the wait of --wait.
 
@@ -162,7 +163,7 @@ def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
 
 
 def _known_options(switches: bool = False) -> list[str]:
-    """heron's flags; with `switches` only flags without a value."""
+    """Return heron's flags; with `switches`, only flags without a value."""
     params = [param for param in click.get_current_context().command.params if isinstance(param, click.Option)]
     chosen = [param for param in params if param.is_flag or not switches]
     return [option for param in chosen for option in param.opts if option.startswith("--")]

@@ -1,4 +1,4 @@
-"""`heron tracker` and `heron ui`: serve the pages, find them, and make tokens."""
+"""`heron tracker` and `heron ui`: serve the pages, find them, and create tokens."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def tracker_command(
     behind_proxy: str,
     common: Common,
 ) -> None:
-    """Serve the REST API and pages of the topologies of clusters, until Ctrl-C.
+    """Serve the REST API and the pages of the clusters' topologies until Ctrl-C.
 
     On loopback, the browser of the user who runs the tracker needs no token. Programs and other users need a token
-    ('heron ui token view'), and also TLS from another machine.
+    ('heron ui token view'). From another machine, they also need TLS.
 
     \b
     heron tracker
@@ -66,7 +66,7 @@ class Pages(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The named command, or else the command that prints the page of a topology."""
+        """Return the named command, or else the command that prints the page of a topology."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             return page_command.name, page_command, args
         return super().resolve_command(ctx, args)
@@ -104,8 +104,8 @@ def ui_command(ctx: click.Context, config_path: str | None) -> None:
     heron ui local word_count
     heron ui word_count
 
-    A tracker started here ends after 30 minutes without a request. It serves only this user, whom the kernel
-    identifies. Each start makes a new random name, and therefore a new address.
+    A tracker that this command has started ends after 30 minutes without a request. The tracker serves only this user,
+    whom the kernel identifies. Each start creates a new random host name, and therefore a new address.
     """
     if ctx.invoked_subcommand is None:
         click.echo(finding.find_or_start(heron_home(), config_path).address)
@@ -142,7 +142,7 @@ def stop_command() -> None:
 @click.argument("scope", type=click.Choice(SCOPES))
 @click.option("--remove", is_flag=True, help="Revoke the token instead.")
 def token_command(scope: str, remove: bool) -> None:
-    """Make one of the two tokens and print it; it is not shown again, and the previous one is revoked.
+    """Create one of the two tokens and print it once; the previous token of this scope is revoked.
 
     The token 'view' gives access to figures, but not to logs, settings or values of tuples, and allows no changes. The
     token 'all' allows everything.
@@ -160,4 +160,4 @@ def token_command(scope: str, remove: bool) -> None:
         say(f"Removed the token '{scope}'")
         return
     click.echo(tokens.create(Scope(scope)))
-    warn(f"It is not shown again; it is valid until 'heron ui token {scope}' replaces it or --remove revokes it")
+    warn(f"The token is not shown again; it is valid until 'heron ui token {scope}' replaces it or --remove revokes it")

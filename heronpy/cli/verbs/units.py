@@ -60,8 +60,8 @@ def show_command(**flags: Any) -> None:
 def bad_command(**flags: Any) -> None:
     """List the ranges of bytes that could not be processed, with bytes, error and traceback of the last attempt.
 
-    With UNIT, only the ranges found in that unit. Exit code 1 if there are any. Each range has a record in the folder
-    _units/bad of the table. 'heron dead-letters' lists the tuples that bolts have given up on.
+    With UNIT, list only the ranges found in that unit. The exit code is 1 if any range is listed. Each range has a
+    record in the folder _units/bad of the table. 'heron dead-letters' lists the tuples that bolts have abandoned.
     """
     from heronpy.cli.look.bad_ranges import show_bad
 
@@ -76,7 +76,7 @@ def bad_command(**flags: Any) -> None:
 def retry_command(**flags: Any) -> None:
     """Retry all failed units, or one of them, for example after a fix.
 
-    Without UNIT, dispatches that Spark has given up are retried as well.
+    Without UNIT, dispatches that Spark has abandoned are retried as well.
     """
     from heronpy.cli.look.units import retry_failed
 
@@ -93,10 +93,10 @@ def site_command(**flags: Any) -> None:
     """Take a site out of service, put it back, or remove it.
 
     down: the workers of the site get no more units. Other sites that have the bytes may take over its units
-    immediately; a unit that the site finishes first still counts. A silent site loses its units in the same way after
-    30 s.
+    immediately; a unit that the site finishes first still counts. A site that has not responded for 30 s loses its
+    units in the same way.
 
-    gone: the site will not come back. Its copies of the files are ignored. Refused while the site is active.
+    gone: the site will not return. Its copies of the files are ignored. The command refuses to remove an active site.
     """
     from heronpy.cli.look.units import set_site
 
@@ -107,8 +107,8 @@ def site_command(**flags: Any) -> None:
 @_pipeline
 @click.argument("urls", nargs=-1)
 @click.option("--from", "since", metavar="TIME", default="",
-              help="When the new entry begins, such as 2026-12-01T17:00 (UTC). Files whose names contain that time or a"
-              " later one go to its ledgers.")  # fmt: skip
+              help="Start of the new entry, such as 2026-12-01T17:00 (UTC). Files whose names contain this time or a"
+              " later time go to the ledgers of the entry.")  # fmt: skip
 @_ledger
 @json_flag
 def partition_command(**flags: Any) -> None:
@@ -130,7 +130,7 @@ def check_command(**flags: Any) -> None:
     """Compare the table, the ledger and the bytes of the logs; exit code 1 when they disagree.
 
     The pipeline may keep running. Bytes that cannot be compared, such as those of deleted files, are counted by reason
-    and are not a disagreement.
+    and do not count as a disagreement.
     """
     from heronpy.cli.look.units import check_pipeline
 
@@ -145,8 +145,8 @@ def check_command(**flags: Any) -> None:
 def rebuild_command(**flags: Any) -> None:
     """Rebuild the ledger from the table, when the ledger is lost or disagrees with the table.
 
-    Bytes that are in the table count as done, bytes with a bad record count as bad, and all others are processed again.
-    Refused while workers are active.
+    Bytes that are in the table count as done, bytes with a bad record count as bad, and all other bytes are
+    processed again. The command refuses to run while workers are active.
     """
     from heronpy.cli.look.units import rebuild_ledger
 

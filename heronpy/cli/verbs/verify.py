@@ -35,11 +35,12 @@ _run_flags = together(
     click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True,
                  help="Number of tasks of each component, and of partitions of the input."),
     click.option("--times", type=click.IntRange(min=1), metavar="N",
-                 help="Number of times that a run injects its fault.  [default: 1; with --full as listed]"),
-    click.option("--full", is_flag=True, help="Inject faults at full length and number: minutes instead of seconds."),
+                 help="Number of times that a run injects its fault.  [default: 1; with --full: see"
+                      " 'heron verify list']"),
+    click.option("--full", is_flag=True, help="Inject faults at full length and number; takes minutes, not seconds."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                  help="A setting such as heron.checkpoint.interval_s=1; repeatable."),
-    click.option("--seed", type=int, default=1, show_default=True, help="Seed of input and faults."),
+    click.option("--seed", type=int, default=1, show_default=True, help="Seed of the input and the faults."),
     cluster_flag("Run in this existing cluster, on this host, instead of a temporary cluster."),
 )  # fmt: skip
 

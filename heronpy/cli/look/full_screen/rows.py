@@ -28,7 +28,7 @@ class Column(Generic[R]):
 
 
 def short(count: float | None) -> str:
-    """A count in at most five characters: 950, 12.3k, 1.86M; "-" if it is unknown."""
+    """Return a count in at most five characters: 950, 12.3k, 1.86M; "-" if it is unknown."""
     if count is None:
         return "-"
     for unit in ("", "k", "M", "G", "T"):
@@ -40,22 +40,22 @@ def short(count: float | None) -> str:
 
 
 def rate(per_s: float | None) -> str:
-    """Tuples per second; small values have one decimal."""
+    """Return a rate in tuples per second as text; small values have one decimal."""
     return f"{per_s:.1f}" if per_s is not None and 0 < per_s < 9.95 else short(per_s)
 
 
 def part(ratio: float | None) -> str:
-    """A ratio that is often close to 1; small values have one decimal."""
+    """Return a ratio that is often close to 1 as text; small values have one decimal."""
     return f"{ratio:.1f}" if ratio is not None and ratio < 99.95 else short(ratio)
 
 
 def share(part: float | None) -> str:
-    """`98%`; "-" if it is unknown."""
+    """Return text such as `98%`; "-" if the share is unknown."""
     return "-" if part is None else f"{part * 100:.0f}%"
 
 
 def duration(seconds: float | None) -> str:
-    """`12ms`; "-" if it is unknown."""
+    """Return text such as `12ms`; "-" if the duration is unknown."""
     return "-" if seconds is None else format_duration(seconds)
 
 
@@ -64,29 +64,29 @@ def _p99(row: ComponentLoad | TaskLoad) -> str:
 
 
 def latency(seconds: float | None, at_least: bool) -> str:
-    """`12ms`; `>1m40s` if only a bound is known."""
+    """Return text such as `12ms`, or `>1m40s` if only a lower bound is known."""
     return (">" if at_least and seconds is not None else "") + duration(seconds)
 
 
 def size(count: int | None) -> str:
-    """`1.5MB`; "-" if it is unknown."""
+    """Return text such as `1.5MB`; "-" if the size is unknown."""
     return "-" if count is None else format_bytes(count)
 
 
 def _backlog(row: ComponentLoad) -> str:
-    """A spout's backlog in tuples, or in bytes if the tuples are unknown."""
+    """Return a spout's backlog in tuples, or in bytes if the tuples are unknown."""
     if not _spout(row):
         return ""
     return size(row.backlog_bytes) if row.backlog_tuples is None else short(row.backlog_tuples)
 
 
 def cores(used: float | None) -> str:
-    """CPU seconds per second."""
+    """Return CPU seconds per second as text; "-" if unknown."""
     return "-" if used is None else f"{used:.2f}"
 
 
 def number(count: int | None) -> str:
-    """A small count; "-" if it is unknown."""
+    """Return a small count as text; "-" if it is unknown."""
     return "-" if count is None else str(count)
 
 

@@ -1,7 +1,7 @@
 """The screen of `heron top` as lines of styled text: a function of view, figures and size. Pure.
 
 Invariants for all figures and sizes: there are as many lines as the screen has, each exactly as wide as the screen,
-and none has a terminal control character.
+and no line contains a terminal control character.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _line(text: str, style: str = PLAIN) -> Line:
 
 
 def draw(view: View, figures: Figures, screen: Size, ascii_only: bool = False) -> list[Line]:
-    """The whole screen; `ascii_only` is for terminals that only show ASCII characters."""
+    """Return the whole screen; `ascii_only` is for terminals that show only ASCII characters."""
     width, height = max(screen.width, 1), max(screen.height, 1)
     head = _head(view, figures, width)
     # On a low screen, the table gets at least half of the lines.
@@ -125,7 +125,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
             )
         )
     ]
-    # The cause has lines of its own, because in the first line a long cause would cut off the other facts.
+    # The cause has separate lines, because a long cause in the first line would cut off the other facts.
     lines += _wrapped(load.cause, ALARM if bad else PLAIN, width, 2)
     lines += _wrapped(figures.trouble, WARN, width, 2)
     if figures.sentence:
@@ -149,7 +149,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
         lines += _wrapped(f"full: {one.name}{more}; tuples that do not fit are discarded", WARN, width, 2)
     if load.dropped:
         counts = ", ".join(f"{tuples:,} for {name}" for name, tuples in sorted(load.dropped.items()))
-        lines += _wrapped(f"tuples dropped upon backpressure: {counts}", PLAIN, width, 2)
+        lines += _wrapped(f"tuples dropped because of backpressure: {counts}", PLAIN, width, 2)
     if figures.losses:
         lines.append(_line(f"tuples missing from the result: {figures.losses}", ALARM))
     for text in figures.units:
@@ -158,7 +158,7 @@ def _head(view: View, figures: Figures, width: int) -> list[Line]:
 
 
 def _wrapped(text: str, style: str, width: int, most: int) -> list[Line]:
-    """The text in at most `most` lines; the end of the last line shows that there is more."""
+    """Return the text in at most `most` lines; the last line ends with … if text was cut off."""
     rows = textwrap.wrap(clean(text), max(width, 2), max_lines=most, placeholder=" …" if width > 2 else "")
     return [Line(((row, style),)) for row in rows]
 
@@ -178,7 +178,7 @@ def _help_line(view: View) -> Line:
 
 
 def trend(values: Sequence[float | None], cells: int, bars: str = BARS) -> str:
-    """The latest values as text bars, one cell each, newest at the right; a space is an unknown value.
+    """Return the latest values as text bars, one cell each, newest at the right; a space is an unknown value.
 
     Bars are relative to the largest value shown: 0 has the lowest bar and the largest value the highest.
     """
@@ -241,7 +241,7 @@ def _task_row(figures: Figures, name: str) -> _Row:
 
 
 def _table(table: _Table, view: View, figures: Figures, width: int, height: int, bars: str) -> list[Line]:
-    """The title, the column titles, and the rows around the chosen row. Without `bars` there is no trend."""
+    """Return the title, the column titles, and the rows around the chosen row; without `bars`, trends are left out."""
     names = rows_of(view, figures)
     chosen, room = position(view, names), max(height - 2, 0)
     first = max(0, min(chosen - room // 2, len(names) - room))
@@ -263,7 +263,7 @@ def _table(table: _Table, view: View, figures: Figures, width: int, height: int,
 
 
 def rows_of_all(view: View, figures: Figures) -> int:
-    """The number of rows that the view would show without its filter."""
+    """Return the number of rows that the view would show without its filter."""
     if view.level is Level.COMPONENTS:
         return len(figures.load.components) if figures.load is not None else 0
     tasks = figures.tasks.tasks if figures.tasks is not None else []
@@ -275,7 +275,7 @@ def _title(
 ) -> Line:
     what = clean(title_of(view))
     if view.level is Level.TASKS and figures.tasks is None:
-        return _line(f"{what}: asking", BOLD)
+        return _line(f"{what}: loading", BOLD)
     part = f"  {first + 1}-{first + shown} of {len(names)}" if shown < len(names) else f"  {len(names)}"
     kept = f"  with '{clean(view.filter)}', of {known}" if view.filter else ""
     column = next((one.title for one in table.columns if one.key == table.sort.removeprefix("-")), "")
@@ -289,7 +289,7 @@ def _title(
 
 
 def _columns(table: _Table, room: int) -> tuple[list[Column[ComponentLoad] | Column[TaskLoad]], int]:
-    """The columns that fit, and the number of cells left over."""
+    """Return the columns that fit, and the number of cells left over."""
     chosen: list[Column[ComponentLoad] | Column[TaskLoad]] = []
     for column in table.columns:
         if column.width + 1 > room:
@@ -321,11 +321,11 @@ def _row(
 
 
 def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
-    """A task's figures, the advice, and the end of the task's log or, if requested, the task's stacks."""
+    """Return a task's figures, suggested commands, and the end of the task's log or, if requested, its stacks."""
     found = next((one for one in figures.tasks.tasks if one.instance_id == view.task), None) if figures.tasks else None
     title = _line(f"task {view.task}", BOLD)
     if found is None:
-        why = "asking" if figures.tasks is None else "this task is no longer in the plan; Esc goes back"
+        why = "loading" if figures.tasks is None else "this task is no longer in the plan; Esc goes back"
         return [title, _line(why)][:height]
     lines = [title]
     cells = [f"{name:<9} {text}" for name, text in _facts(found)]
@@ -345,7 +345,7 @@ def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
         return [*lines, *_log(view, figures, max(height - len(lines), 0))][:height]
     stacks = figures.stacks
     if stacks is None or stacks[0] != view.task:
-        return [*lines, _line("stacks   asking", QUIET)][:height]
+        return [*lines, _line("stacks   loading", QUIET)][:height]
     text = [row.expandtabs(4) for row in stacks[1].splitlines()]
     room = max(height - len(lines) - 1, 0)
     first = max(0, min(view.scroll, len(text) - room))
@@ -354,9 +354,9 @@ def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
 
 
 def _log(view: View, figures: Figures, height: int) -> list[Line]:
-    """The end of the log, newest line last."""
+    """Return the end of the log, newest line last."""
     if figures.log is None or figures.log[0] != view.task:
-        return [_line("log      asking", QUIET)]
+        return [_line("log      loading", QUIET)]
     text = [row.expandtabs(4) for row in figures.log[1]]
     room = max(height - 1, 0)
     end = len(text) - max(0, min(view.scroll, len(text) - room))
@@ -395,13 +395,13 @@ _GREY = {BOLD: "1", CHOSEN: "7", ALARM: "1"}
 
 
 def painted(line: Line, colour: bool) -> str:
-    """The line with its terminal escape sequences."""
+    """Return the line with terminal escape sequences for its styles."""
     codes = _SGR if colour else _GREY
     return "".join(f"\x1b[{codes[style]}m{text}\x1b[0m" if style in codes else text for text, style in line.pieces)
 
 
 def changes(before: Sequence[str], after: Sequence[str]) -> str:
-    """The text that turns a screen showing `before` into one showing `after`; only changed lines are written."""
+    """Return the text that turns a screen showing `before` into one showing `after`; only changed lines are written."""
     return "".join(
         f"\x1b[{place + 1};1H{text}"
         for place, text in enumerate(after)

@@ -47,7 +47,7 @@ _READ = 4096
 ASK_S = 1.0
 #: Rates of tasks are measured over this time.
 TASK_WINDOW_S = 10.0
-#: Time span of the trends, and how often they are requested; a point is a minute.
+#: Time span of the trends, and how often they are requested; each point covers a minute.
 TREND_S, TREND_EVERY_S = 3600.0, 20.0
 _NO_PLAN = (1 << 64) - 1
 #: Maximum length of the stacks in characters; further text is left out.
@@ -56,7 +56,7 @@ STACKS_MAX = 64 * 1024
 
 @dataclass(slots=True)
 class _Asked:
-    """The latest answers; only the thread changes this object."""
+    """The latest answers; only the thread of `Asking` changes this object."""
 
     figures: Figures
     topology_id: str = ""
@@ -76,7 +76,7 @@ class Asking:
     def __init__(
         self, session: Session, topology: str, interval_s: float, look_for_end: Callable[[bool], None], wake: int
     ) -> None:
-        """`look_for_end` gets whether a request was answered, after each request; it raises if no answer will come."""
+        """`look_for_end` gets after each request whether it was answered; it raises if no answer will come."""
         self._session, self._name, self._interval_s = session, topology, interval_s
         self._look_for_end, self._wake = look_for_end, wake
         self._lock = threading.Condition()
@@ -98,7 +98,7 @@ class Asking:
                 self._lock.notify()
 
     def figures(self) -> Figures:
-        """The newest figures; raises the error that ended the thread."""
+        """Return the newest figures; raises the error that ended the thread."""
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -149,7 +149,7 @@ class Asking:
         try:
             os.write(self._wake, b".")
         except BlockingIOError:
-            pass  # it is woken anyway
+            pass  # the pipe is full, so the reader is woken anyway
         except OSError:
             self._stopped = True
 
@@ -191,7 +191,7 @@ class Asking:
         )  # fmt: skip
         try:
             metrics: control_pb2.MetricsReply = client.call(request, ASK_S)
-        except InvalidRpcError:  # an update has removed it
+        except InvalidRpcError:  # an update has removed the component
             metrics = control_pb2.MetricsReply()
         tasks = tasks_of(
             status, metrics, found.load.plan_version if found.load else 0, time.time(), wish.component or None
@@ -205,14 +205,14 @@ class Asking:
         return found
 
     def _log(self, status: control_pb2.StatusReply, instance: str) -> tuple[str, ...]:
-        """The end of the instance's log, or the reason why it cannot be read."""
+        """Return the end of the instance's log, or the reason why it cannot be read."""
         try:
             return tuple(log_tail(self._session, self._name, status, instance, ASK_S))
         except HeronError as error:
             return (str(error),)
 
     def _stacks(self, status: control_pb2.StatusReply, instance: str) -> str:
-        """The stacks of the instance's threads, or the reason why they are unavailable."""
+        """Return the stacks of the instance's threads, or the reason why they are unavailable."""
         try:
             process = find_process(self._name, status, instance)
             reply: Message = take(
@@ -225,7 +225,7 @@ class Asking:
 
 
 def _trends(client: RpcClient, load: Load) -> dict[str, tuple[float | None, ...]]:
-    """Tuples per second that spouts emit and bolts execute, one value per minute; the last is the current rate."""
+    """Return the tuples per second of each component, one value per minute; the last value is the current rate."""
     request = control_pb2.GetTimeline(names=["emitted", "executed"], since=load.at - TREND_S)
     try:
         kept = read(client.call(request, ASK_S), Timeline)
@@ -297,7 +297,7 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def _woken(signum: signal.Signals, wake: int) -> Iterator[None]:
-    """Context in which this signal writes to the pipe, so that no signal is missed."""
+    """Make this signal write to the pipe during the block, so that no signal is missed."""
     held, before = signal.set_wakeup_fd(wake, warn_on_full_buffer=False), signal.signal(signum, lambda *_: None)
     try:
         yield
@@ -319,7 +319,7 @@ class _Terminal:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Context with single-key input and the alternate screen."""
+        """Use single-key input and the alternate screen during the block."""
         self._enter()
         try:
             yield

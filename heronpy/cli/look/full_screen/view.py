@@ -61,7 +61,7 @@ class Wish:
 
 
 class Level(Enum):
-    """What the view shows: all components, the tasks of one, or one task."""
+    """What the view shows: all components, the tasks of one or all components, or one task."""
 
     COMPONENTS = "components"
     TASKS = "tasks"
@@ -89,7 +89,7 @@ class View:
     help: bool = False
     #: Whether the figures are frozen.
     frozen: bool = False
-    #: First shown line of the stacks, or number of log lines below the shown ones.
+    #: First shown line of the stacks, or number of log lines below the shown lines.
     scroll: int = 0
     #: How often stacks of this task were requested.
     asked: int = 0
@@ -113,7 +113,7 @@ KEYS = (
 
 
 def rows_of(view: View, figures: Figures) -> list[str]:
-    """The names of the rows that the view shows, in the same order."""
+    """Return the names of the rows that the view shows, in the same order."""
     if view.level is Level.COMPONENTS:
         loads = figures.load.components if figures.load is not None else []
         return [row.name for row in ordered(loads, COMPONENTS, view.sort) if fits(view.filter, row.name)]
@@ -124,7 +124,7 @@ def rows_of(view: View, figures: Figures) -> list[str]:
 
 
 def wish_of(view: View) -> Wish:
-    """The data that the view needs from the topology master."""
+    """Return the data that the view needs from the topology master."""
     if view.level is Level.COMPONENTS:
         return Wish()
     if view.level is Level.TASKS:
@@ -133,13 +133,13 @@ def wish_of(view: View) -> Wish:
 
 
 def position(view: View, names: Sequence[str]) -> int:
-    """Index of the chosen row; the first row if the chosen one no longer exists."""
+    """Return the index of the chosen row, or 0 if this row no longer exists."""
     chosen = view.chosen if view.level is Level.COMPONENTS else view.chosen_task
     return names.index(chosen) if chosen in names else 0
 
 
 def press(view: View, key: str, names: Sequence[str]) -> View:
-    """The view after a key; `names` is the result of `rows_of`."""
+    """Return the view after a key press; `names` is the result of `rows_of`."""
     if view.typing:
         return _typed(view, key)
     if view.help:
@@ -245,7 +245,7 @@ _PLAIN = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace"
 
 
 def keys_of(data: bytes) -> list[str]:
-    """The keys in a terminal's input, as characters or names such as `up`; unknown sequences are dropped."""
+    """Return the keys in a terminal's input, as characters or names such as `up`; unknown sequences are dropped."""
     found: list[str] = []
     for match in _KEY.finditer(data):
         named = _NAMED.get(match["csi"] or match["ss3"] or b"")
@@ -260,7 +260,7 @@ def keys_of(data: bytes) -> list[str]:
 
 
 def title_of(view: View) -> str:
-    """Title of the table: `components`, `tasks of count`."""
+    """Return the title of the table, such as `components` or `tasks of count`."""
     if view.level is Level.COMPONENTS:
         return "components"
     if view.level is Level.TASK:
