@@ -33,13 +33,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--container", required=True, type=int, help="number of the container")
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of the container")
     parser.add_argument(
-        "--parent", type=int, default=0, help="pid of the process with which the executor ends; 0: none"
+        "--parent", type=int, default=0, help="pid of the parent process, with which the executor ends; 0: none"
     )
     parser.add_argument(
         "--signs-fd",
         type=int,
         default=-1,
-        help="file descriptor to which a byte a second is written, as a sign of life",
+        help="file descriptor to which the executor writes heartbeats, one byte each",
     )
     parser.add_argument(
         "--echo-fd", type=int, default=-1, help="file descriptor to which all of the container's log lines are written"
@@ -86,8 +86,8 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         os.environ["HERON_LAUNCH"] = arguments.launch
         not_limited = _limit(launch, arguments) if arguments.cpu or arguments.ram_bytes else ""
         lift_files()  # all processes of the container inherit it
-        # Loaded once for both, because the server needs the same modules and would not be ready sooner by loading them
-        # itself.
+        # Loaded once for this process and its fork server. The server needs the same modules, and would not be ready
+        # sooner if it loaded them itself.
         from heronpy.executor.shell import Executor
         from heronpy.procs.loop import run_loop
 

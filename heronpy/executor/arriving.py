@@ -173,7 +173,7 @@ class Spans:
 
 
 def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
-    """The launch specification for this host; the scheduler has answered at `endpoint`. May raise ConfigError."""
+    """The launch specification for this host; may raise ConfigError. The scheduler answered at address `endpoint`."""
     submitted = Submitted.from_bytes(welcome.submitted, "the scheduler's answer")
     if submitted.topology_id != token.topology_id:
         raise ConfigError(
@@ -216,10 +216,10 @@ def _pair(pair: endpoint_pb2.KeyPair) -> Pair:
 
 
 def check_shared(welcome: endpoint_pb2.Welcome) -> None:
-    """Raise ConfigError unless each folder that the scheduler shares is the same folder on this host."""
+    """Raise ConfigError unless each shared folder is the same folder on this host and on the scheduler's host."""
     for folder in welcome.shared:
         if "/" in folder.name or not os.path.isabs(folder.path):
-            raise ConfigError(f"the scheduler did not name a file of a shared folder: {folder.path!r}, {folder.name!r}")
+            raise ConfigError(f"the scheduler sent an invalid shared folder: {folder.path!r}, {folder.name!r}")
         if _read(os.path.join(folder.path, folder.name), len(folder.content) + 1) != folder.content:
             raise ConfigError(
                 f"{folder.path} on host {socket.gethostname()} is not the folder of that name on the scheduler's host;"
@@ -241,7 +241,7 @@ def _read(path: str, max_bytes: int) -> bytes | None:
 
 
 def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Callable[[str, int], bytes]) -> None:
-    """Fetch the package unless this host has it; raises PackageError. `read(package, offset)` requests a part of it."""
+    """Fetch the package unless this host has it; raises PackageError. `read(package, offset)` returns a piece of it."""
     package = launch.submitted.package
     if package is None:
         return
@@ -259,5 +259,5 @@ def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Calla
             # The store is opened only when a piece is read, because this host may already have the package.
             return PackagePieces(place, launch.topology_id).read(digest, size, offset)
 
-        source = either(from_place, from_endpoint, lambda error: log.warning("%s; asking the scheduler", error))
+        source = either(from_place, from_endpoint, lambda error: log.warning("%s; trying the scheduler", error))
     PackageStore(launch.here.packages).fetch(package, source, welcome.package_bytes, welcome.package_sha256)

@@ -30,7 +30,7 @@ from heronpy.procs.linux import become_subreaper, die_with_parent
 def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor") -> int:
     """Run the container; returns its exit code, or the negative number of a signal."""
     begun_at = time.time()
-    parser = argparse.ArgumentParser(prog="heronpy.executor.bootstrap", description="A container on this host.")
+    parser = argparse.ArgumentParser(prog="heronpy.executor.bootstrap", description="Run one container on this host.")
     parser.add_argument(
         "--start-s",
         type=float,
@@ -41,8 +41,8 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     with contextlib.suppress(PermissionError):  # already the leader of its session's group
         os.setsid()
     become_subreaper()
-    # For an orderly end together with the engine's own process. The kernel also sends it when only the thread that
-    # started this process ends, so `Container` checks whether the parent is gone.
+    # When the engine's process ends, this process gets SIGHUP and ends in an orderly way. The kernel also sends SIGHUP
+    # if only the thread that started this process ends, so `Container` checks whether the parent has ended.
     parent = os.getppid()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if os.getpid() != 1:
@@ -104,7 +104,7 @@ def leave(code: int) -> None:
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-        code = 128 - code  # process 1 of a container cannot end by a signal of its own
+        code = 128 - code  # process 1 of a container cannot kill itself with a signal
     os._exit(code)
 
 

@@ -11,14 +11,14 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended
 from heronpy.proto import control_pb2
 
-#: Reasons for which a process ends without time for a final message.
+#: Reasons for which a process ends without a chance to log a final message.
 _SPEECHLESS = frozenset({ExitReason.OOM, ExitReason.KILLED, ExitReason.HUNG, ExitReason.CRASHED})
-#: A process that has just started ignores the request until it can print, so the request is repeated.
+#: The request for stacks is repeated, because a process that has just started ignores it until it can print stacks.
 STACKS_TIMES, STACKS_WAIT_S, STACKS_QUIET_S = 5, 1.0, 0.1
 #: What faulthandler prints for each thread.
 STACKS_MARK = b"most recent call first"
 DETAIL_MAX = 1024
-#: Texts of the interpreter and of libraries before they abort because memory ran out.
+#: Texts that the interpreter and libraries print when memory runs out.
 MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
 
 

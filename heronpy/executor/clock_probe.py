@@ -33,7 +33,7 @@ class ClockProbe:
         """`ask` sends a request to the topology master with which this executor is registered."""
         self._ask, self._now_ns, self._own = ask, now_ns, own
         self._filter = ClockFilter()
-        #: The number of the master's clock; 0 if unknown.
+        #: The id of the master's clock; 0 if unknown.
         self._clock = 0
         self._asking = False
         #: The number of masters with which it has registered.

@@ -1,4 +1,6 @@
-"""The shell of a container on another host: connects endpoint, folders and executor; `container_state` decides.
+"""The shell of a container on another host: connects endpoint, folders and executor.
+
+`container_state` makes the decisions.
 
 Invariants: everything that this process has started or created is gone when `run` returns, except the packages on its
 host; before it ends, a container sends the last part of its logs within `LOGS_S`.
@@ -84,9 +86,9 @@ log = logging.getLogger("heronpy.executor")
 
 TICK_S = 0.25
 SLOT_MODULE = "heronpy.executor.slot"
-#: How often a slot may be started in one epoch; it continues from its disk and needs no other process for that.
+#: Maximum number of starts of a slot in one epoch. A restarted slot continues from its disk and needs no other process.
 SLOT_LIVES = 4
-#: Time limit for the ends of all logs together; the second applies if the engine waits for the end.
+#: Time limit for sending the ends of all logs; the second limit applies if the engine waits for this process to end.
 LOGS_S = 15.0
 LOGS_SOON_S = 5.0
 #: Share of `LOGS_S` for the archive; the rest is for logs that are sent to the endpoint instead.
@@ -95,11 +97,11 @@ LOG_CHECK_TICKS = 120
 #: Time limit for the final message of a container that its engine ends.
 FAREWELLS_MAX = 8
 FAREWELL_S = 1.0
-#: Length limit of an unexpected error as exit reason.
+#: Length limit of an unexpected error that is reported as the exit reason.
 SAID_MAX_CHARS = 500
-#: Time limit for the end of an interrupted preparation.
+#: Time limit for an interrupted preparation to end.
 PREPARING_ENDS_S = 3.0
-#: Variables with the engine's name of a host.
+#: Environment variables with the engine's name for this host, the preferred variable first.
 HOST_NAMES = ("HERON_HOST", "SLURMD_NODENAME")
 
 T = TypeVar("T")
@@ -135,7 +137,7 @@ class Container:
         self._folder: HostFolder | None = None
         self._launch: LaunchSpec | None = None
         self._own_log: OwnLog | None = None
-        #: The output that the engine keeps, if logs are to appear there too.
+        #: The output that the engine keeps, if logs are also written to it.
         self._stdout = -1
         self._echo: Echo | None = None
         self._kept_bytes = 0
@@ -170,7 +172,7 @@ class Container:
             said, code = " ".join(str(error).split()), code_of_error(error)
             log.error("%s", said)
         except Exception as error:
-            # The traceback may be lost, so the endpoint and the engine get the sentence.
+            # The traceback may be lost, so the endpoint and the engine get the error as a sentence.
             said = " ".join(f"an internal error: {type(error).__name__}: {error}".split())[:SAID_MAX_CHARS]
             log.exception("%s cannot continue", self._name)
         log.info("%s ends: %s", self._name, said)
@@ -278,7 +280,7 @@ class Container:
             self._end.set_result(End(Ending.ASKED, why))
 
     def _on_parent(self) -> None:
-        # A parent outside of the namespace of this process always has the number 0, so its end cannot be seen.
+        # A parent outside the PID namespace of this process always has pid 0, so its end cannot be detected.
         if not self._parent or os.getppid() != self._parent:
             self._on_signal(True, "the engine's process that started this container has ended")
 
@@ -334,7 +336,7 @@ class Container:
             *(("--life", str(life)) if life else ()),
             *((f"--after={after.reason}", f"--after-text={after.text}") if after is not None else ()),
         )
-        # Files whose place is not set go into the folder of this submission, which is removed at the end.
+        # Files without a configured folder go into the folder of this submission, which is removed at the end.
         environ = {**os.environ, "HERON_HOME": str(folder.path), "HERON_LAUNCH": file}
         self._started = time.time(), time.monotonic()
         try:
@@ -486,4 +488,4 @@ def _fencing_of(name: str) -> Fencing:
     try:
         return Fencing(name)
     except ValueError:
-        raise ConfigError(f"the scheduler asks for fencing {name!r}, which this release does not support") from None
+        raise ConfigError(f"the scheduler requires fencing {name!r}, which this release does not support") from None

@@ -15,11 +15,11 @@ from enum import Enum
 
 from heronpy.engines.lease import Fencing, Lease, LeaseTimes
 
-#: A running executor without a sign of life for this long is killed.
+#: A running executor that sends no heartbeat for this long is killed.
 SILENT_S = 30.0
-#: The first sign of life may take longer, because the executor loads its modules, maybe on a busy host.
+#: The first heartbeat may take longer, because the executor first loads its modules, perhaps on a busy host.
 FIRST_SIGN_S = 120.0
-#: No event for this long means that this process was paused: the silence of the executor then proves nothing.
+#: If no event arrives for this long, this process was paused, so a silent executor may still be running.
 OWN_STALL_S = 5.0
 #: A standby repeats its request after at least this fraction of `renew_s`, whatever the answer.
 PAUSE = 0.1
@@ -52,7 +52,7 @@ class Ending(Enum):
     #: The engine requested the end.
     ASKED = "asked"
     FENCED = "fenced"
-    #: The executor gave no sign of life and was killed.
+    #: The executor sent no heartbeat and was killed.
     HUNG = "hung"
 
 
@@ -95,7 +95,7 @@ class StateAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SignOfLife:
-    """A sign of life from the executor's event loop."""
+    """A heartbeat from the executor's event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class ContainerState:
         self._times = times
         self._lives, self._life = lives, 0
         self._lease = Lease(times, fencing)
-        #: Whether the state manager is reached without the scheduler, and so can report whether a scheduler exists.
+        #: Whether this container reaches the state manager without the scheduler, and so can check whether one exists.
         self._state_apart = state_apart
         self.phase = Phase.PREPARING
         self._asked: int | None = None
@@ -222,7 +222,7 @@ class ContainerState:
         self._after: Cause | None = None
         self._leave_why = ""
         self._leave_at: float | None = None
-        #: The next step after the executor has stopped; None: it becomes a standby again.
+        #: The next step after the executor has stopped; None if the container then becomes a standby again.
         self._then: End | None = None
         self._why = ""
         self._kill_at = 0.0
@@ -273,7 +273,7 @@ class ContainerState:
                 if number == self._asked:
                     self._asked, self._next_at = None, max(now, self._asked_at + self._times.renew_s)
             case LinkBack():
-                # Soon, because another scheduler considers containers as running after their first request.
+                # Soon, because a new scheduler learns from a container's first request that the container is running.
                 self._asked, self._next_at = None, self._asked_at + BACK_S
             case StateAnswered(number, has_scheduler):
                 if number == self._state_asked:
@@ -354,7 +354,7 @@ class ContainerState:
             elif self.phase in (Phase.PREPARING, Phase.STANDBY):
                 self._lease.stop()  # no process has run yet
         if self.phase is Phase.ACTING and now >= self._silent_at:
-            self._then = End(Ending.HUNG, "its executor gave no sign of life and was killed")
+            self._then = End(Ending.HUNG, "its executor sent no heartbeat and was killed")
             effects += self._stop(self._then.why, now, grace=False)
         if self.phase is Phase.STOPPING and now >= self._kill_at:
             effects.append(KillExecutor(self._why))

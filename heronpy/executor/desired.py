@@ -53,7 +53,7 @@ class Place(Struct, frozen=True):
     launch_file: str
     container: int
     epoch: int
-    #: Why the container was started again, from its scheduler: the value of an ExitReason, and a text for users.
+    #: Why its scheduler started the container again: the value of an ExitReason, and a text for users.
     after: str = ""
     after_text: str = ""
     #: Why the container is not limited to the requested resources; empty if it is limited, or requests none.

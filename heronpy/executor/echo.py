@@ -18,12 +18,12 @@ from heronpy.common.logs import LogFormatter
 log = logging.getLogger("heronpy.executor")
 
 MARK = b" | "
-#: Maximum bytes of lines that wait to be written.
+#: Maximum number of bytes in lines that wait to be written.
 WAITING_MAX_BYTES = 1 << 20
-#: A write of at most this size is atomic on a pipe; longer lines are cut.
+#: A write of at most this size is atomic on a pipe; longer lines are split.
 PIECE_MAX_BYTES = 4096
 CLOSE_S = 1.0
-#: The executor's descriptor of the first process's output.
+#: The file descriptor of the first process's output in the executor.
 ECHO_FD = 4
 
 

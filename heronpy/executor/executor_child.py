@@ -19,11 +19,11 @@ from heronpy.procs.linux import children_by_scan
 
 log = logging.getLogger("heronpy.executor")
 
-#: Descriptor of the pipe for the executor's signs of life.
+#: Descriptor of the pipe for the executor's heartbeats.
 SIGNS_FD = 3
 #: Signals whose handlers Python or this process has changed.
 _SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "USR1", "CHLD", "PIPE", "XFSZ"))
-#: Killed processes are gone in moments, unless the kernel waits for a device.
+#: Time for killed processes to end. It is exceeded only if the kernel waits for a device.
 GONE_S = 10.0
 
 
@@ -70,7 +70,7 @@ class ExecutorChild:
             os.close(null)
         self._signs = reader
         self._loop.add_reader(reader, self._read_signs)
-        # Installed only now, because the preparation starts programs and waits for their ends itself.
+        # Installed only now, because the preparation itself starts programs and waits for them to end.
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         self._loop.call_soon(self._reap)
 
@@ -93,7 +93,7 @@ class ExecutorChild:
             if os.read(self._signs, 4096):
                 self._on_sign()
                 return
-            self._forget_signs()  # the other end has no holder any more
+            self._forget_signs()  # no process has the other end open any longer
 
     def _forget_signs(self) -> None:
         if self._signs >= 0:
@@ -122,7 +122,7 @@ class ExecutorChild:
         return []
 
     def close(self) -> None:
-        """Kill and reap the remaining processes. Call this only when no code is waiting for a program. Idempotent."""
+        """Kill and reap the remaining processes. Call this only when no code waits for a child. Idempotent."""
         self._loop.remove_signal_handler(signal.SIGCHLD)
         self.pid = 0
         self._forget_signs()

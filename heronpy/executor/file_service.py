@@ -32,7 +32,7 @@ from heronpy.storage.dead_letters import FOLDER as LETTERS
 LOGS = "log-files"
 READ_MAX_BYTES = 256 * 1024
 LISTED_MAX = 20_000
-#: Maximum number of concurrent requests; further ones are refused.
+#: Maximum number of concurrent requests; further requests are refused.
 ANSWERING_MAX = 8
 #: Maximum number of concurrent searches, which read whole files.
 SEARCHING_MAX = 2
@@ -215,7 +215,7 @@ class FileService:
         self._answering += 1
         self._searching += searches
         try:
-            # A slow disk must not hold up the heartbeats of the container.
+            # A slow disk must not delay the heartbeats of the container.
             return await asyncio.to_thread(self._files.answer, body)
         finally:
             self._answering -= 1

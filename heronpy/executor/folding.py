@@ -8,10 +8,10 @@ from pathlib import PurePath
 
 from heronpy.views.evidence import Profile, Row, WeightedStack
 
-#: Maximum bytes of an answer with stacks; the lightest stacks are left out.
+#: Maximum bytes of an answer with stacks; the stacks with the lowest weights are omitted.
 ANSWER_MAX_BYTES = 1 << 20
 FRAME_MAX, DEPTH_MAX, LINE_MAX = 200, 200, 1000
-#: Below this file, a stack continues with the process that forked this one.
+#: Frames below a frame of this file belong to the process that forked this one.
 FORK_LOOP = "heronpy/procs/fork_loop.py"
 #: The interpreter's output about its threads; all other text in a log is ignored.
 _PRINTED = re.compile(

@@ -1,9 +1,9 @@
 """The data that an executor reads from the state manager for its tasks: the topology, and the tasks that have run
 before.
 
-The topology is passed to tasks as a file. It is read once, because an update changes nothing that a task needs before
-its physical plan. While it cannot be read, a task starts with an earlier executor's copy, or is restarted until a copy
-exists.
+The topology is passed to tasks as a file. The executor reads it only once, because an update changes nothing that a
+task needs before it gets its physical plan. While the topology cannot be read, a task starts with an earlier executor's
+copy, or is restarted until a copy exists.
 """
 
 from __future__ import annotations

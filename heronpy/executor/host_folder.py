@@ -36,13 +36,13 @@ log = logging.getLogger("heronpy.executor")
 _LOCK: Final = "lock"
 #: How long to wait for the lock, which is held only while folders are made and removed.
 LOCK_WAIT_S: Final = 60.0
-#: How often to check again, because a file system may still show a file of a process that has just ended.
+#: Number of attempts to remove a folder, because a file system may still show a file of a process that has just ended.
 _REMOVE_TRIES: Final = 5
 _FIX: Final = "set heron.engine.home to a folder that you can write to on every host"
 
 
 def home_of(given: str) -> Path:
-    """This user's folder on this host: the operator's folder `given`, or a folder below the one for temporary files.
+    """This user's folder on this host: the operator's folder `given`, or a folder below the folder for temporary files.
 
     A missing folder is created. Raises ConfigError if another user could replace the content.
     """
@@ -58,7 +58,7 @@ def home_of(given: str) -> Path:
 
 
 class HostFolder:
-    """The folders of one submission, which other processes treat as alive while this object is open."""
+    """The folders of one submission. While this object is open, other processes do not remove them."""
 
     def __init__(self, home: Path, topology_id: str, container: int, submission: int) -> None:
         self._all = home / "containers"
@@ -156,7 +156,8 @@ def _take_over(folder: Path) -> int | None:
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        # The owner ended before it had a lock, because folders are made one at a time; or a removal was interrupted.
+        # The owner ended before it created the lock (only one process creates folders at a time), or a removal was
+        # interrupted.
         check_private(folder)
         return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -23,7 +23,7 @@ SPANS_MAX = 100
 #: Maximum number of unsent last reports of replaced or removed processes.
 ENDED_MAX = 256
 _DRAIN_MAX = 1000
-#: Messages within this time are read together, because the tasks of a host report at shared moments.
+#: Messages within this time are read together, because the tasks of a host report at the same moments.
 PAUSE_S = 0.05
 
 
@@ -152,15 +152,15 @@ class MetricsInbox:
         return batch
 
     def repeat(self) -> None:
-        """Send the reports of ended processes again, because the topology master is new; it skips known reports."""
+        """Send the last reports of ended processes again, to a new topology master, which skips reports that it has."""
         self._ended = deque([*self._told.values(), *self._ended], maxlen=ENDED_MAX)
 
     def put_back(self, batch: control_pb2.MetricsBatch) -> None:
-        """Put back a batch that could not be sent; newer reports are kept instead, and exceptions stay in order."""
+        """Put back a batch that could not be sent. Newer reports take precedence, and exceptions stay in order."""
         for report in reversed(batch.reports):
             newest = self._reports.get(report.process)
             if newest is not None and newest.epoch == report.epoch:
-                if report.process in self._fresh:  # a newer one came since, or it is the same
+                if report.process in self._fresh:  # a newer report has arrived, or this is the newest report
                     self._carry(report, newest)
                 self._fresh.add(report.process)
             elif len(self._ended) < ENDED_MAX:

@@ -29,20 +29,20 @@ log = logging.getLogger("heronpy.executor")
 REQUEST_MAX_BYTES = 8192
 REQUEST_MAX_S = 5.0
 CONNECTIONS_MAX = 32
-#: Time within which a well-behaved client has sent its request.
+#: Time within which a well-behaved client sends its request.
 ASK_S = 0.25
 
 #: A page is built at most this often, regardless of the number of requests.
 KEEP_S = 0.5
 
-#: Returns content type and body.
+#: A function that returns the content type and the body of a page.
 Page = Callable[[], tuple[str, str]]
-#: Path to page.
+#: Pages by path.
 Pages = dict[str, Page]
 
 
 def check_host(host: str, explicit: bool) -> None:
-    """Raise an error if metrics would be exposed to the network although no setting allows it."""
+    """Raise ConfigError if metrics would be exposed to the network although no setting allows it."""
     if not is_loopback(host) and not explicit:
         raise ConfigError(
             f"the metrics page would listen on {host}, which other hosts can reach; if this is intended, set"
@@ -68,7 +68,7 @@ class MetricsPage:
         self._ports = ports
         self._pages = pages
         self._server: asyncio.Server | None = None
-        #: Per page: build time, and content type and body.
+        #: By page: when it was built, and its content type and body.
         self._kept: dict[Page, tuple[float, tuple[str, str]]] = {}
         #: The open connections, oldest first.
         self.visits: dict[_Visit, None] = {}

@@ -1,8 +1,8 @@
-"""A container's requests to its scheduler's control endpoint, sent in turn to the addresses in the join token.
+"""Sends a container's requests to its scheduler's control endpoint, at one of the addresses in the join token.
 
 When a container ends, it sends the last part of each log to the endpoint, and returns an exit code to its engine.
 
-Invariants: each call has a deadline; join token and session credential appear in no text; if an endpoint does not
+Invariants: each call has a deadline; no text contains the join token or the session credential; if an endpoint does not
 answer, the other addresses are tried.
 """
 
@@ -134,8 +134,8 @@ class SchedulerLink:
         try:
             answer = await self._call(request, send.wait_s + late_s)
         except HeronError as error:
-            # Only a verdict ends a container: a scheduler that is ending, or an endpoint that has just started, also
-            # refuses.
+            # Only a verdict ends a container, because a scheduler that is ending, or an endpoint that has just started,
+            # also refuses requests.
             log.warning("the scheduler does not answer: %s", error)
             return AnswerLate(send.number)
         if not isinstance(answer, endpoint_pb2.Renewed) or answer.number != send.number:
@@ -262,7 +262,10 @@ def _end_of(path: Path, count: int) -> tuple[bytes, bool]:
 
 
 def code_of(end: End) -> int:
-    """The container's exit code, or the negative number of a signal; the executor's own if it was not asked to end."""
+    """The container's exit code, or the negative number of a signal.
+
+    If the executor ended without being asked, the result is the executor's own exit code or signal.
+    """
     match end.ending:
         case Ending.EXECUTOR:
             return os.waitstatus_to_exitcode(end.status)

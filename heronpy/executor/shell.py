@@ -71,17 +71,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 2.0
-#: While all processes are idle, measurements and heartbeats take place in one of this many rounds.
+#: While all processes are idle, only one in this many rounds of measurements and heartbeats takes place.
 CALM_ROUNDS = 2
 #: Pause before the next attempt to reach a topology master after an unexpected failure.
 RETRY_S = 1.0
 EXCEPTION_DELAY_S = 0.05
-#: Reports within this time share a message; longer than the pause of the inbox.
+#: Reports within this time share a message. The time is longer than the inbox's pause between reads.
 REPORTS_DELAY_S = 0.06
 
 
 class Executor:
-    """`await run()` returns the exit code. The fork server must have been started before the loop."""
+    """The executor of one container; `await run()` returns the exit code.
+
+    The fork server must have been started before the event loop.
+    """
 
     def __init__(
         self,
@@ -128,10 +131,10 @@ class Executor:
         self._beat_soon = self._export_soon = False
         self._exported_at = 0.0
         self._export_timer: asyncio.TimerHandle | None = None
-        #: Tasks that have run under an earlier executor; None until they were read.
+        #: Tasks that have run under an earlier executor; None until the record has been read.
         self._has_run: frozenset[int] | None = None
         self._last_beat = time.monotonic()
-        #: Descriptor on which the parent reads signs of life.
+        #: Descriptor of the pipe from which the parent reads heartbeats; negative if there is no such pipe.
         self._signs_fd = signs_fd
 
     # ---- life -------------------------------------------------------------------------------
@@ -217,7 +220,7 @@ class Executor:
         )
         keys = keys_of(launch)
         if keys is not None:
-            from heronpy.executor.clock_probe import EVERY_S, ClockProbe  # on one host all processes share a clock
+            from heronpy.executor.clock_probe import EVERY_S, ClockProbe  # on one host, all processes share a clock
 
             self._clocks = clocks = ClockProbe(self._link.call)
             self._jobs.every(EVERY_S, lambda: self._jobs.start(clocks.ask()))
@@ -321,7 +324,7 @@ class Executor:
     def on_give_up(self, effect: GiveUp) -> None:
         startup = effect.reason is ExitReason.STARTUP_FAILURE
         code = exit_codes.STARTUP_FAILURE if startup else exit_codes.FAILURE
-        log.error("%s has given up because of %s: %s", self._name, effect.name, effect.detail)
+        log.error("%s is stopping, because %s has failed permanently: %s", self._name, effect.name, effect.detail)
         # The scheduler reports the last line of this log.
         self.stop(f"{effect.name} has failed permanently ({effect.reason.value}: {effect.detail})", code)
 
@@ -416,7 +419,7 @@ class Executor:
             self._link.register_again()
         self._host.handle(Tick())
         if self._signs_fd >= 0:
-            with contextlib.suppress(OSError):  # a full pipe is a sufficient sign
+            with contextlib.suppress(OSError):  # a full pipe contains enough heartbeats
                 os.write(self._signs_fd, b".")
         if not self._may_skip(HEARTBEAT_S):
             self._beat()

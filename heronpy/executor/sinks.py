@@ -62,7 +62,7 @@ class JsonFile:
         self._max_bytes, self._files_max = max_bytes, files_max
 
     def write(self, at: float, reports: Reports) -> None:
-        # Imported here: most executors have no sink, and msgspec costs them memory.
+        # Imported here, because most executors have no sink, and msgspec would cost them memory.
         from heronpy.executor.sink_formats import json_lines
 
         data = json_lines(self._topology, at, reports)
@@ -93,7 +93,7 @@ class JsonFile:
             raise
 
     def close(self) -> None:
-        """Does nothing, because no file is open between two snapshots."""
+        """Do nothing, because no file is open between two snapshots."""
 
 
 class GraphiteLink:
@@ -106,7 +106,7 @@ class GraphiteLink:
         self._sock: socket.socket | None = None
 
     def write(self, at: float, reports: Reports) -> None:
-        from heronpy.executor.sink_formats import graphite_lines  # as above
+        from heronpy.executor.sink_formats import graphite_lines  # imported here for the same reason as in JsonFile
 
         data = graphite_lines(self._prefix, self._topology, at, reports)
         try:
@@ -122,7 +122,7 @@ class GraphiteLink:
 
     @staticmethod
     def _has_ended(sock: socket.socket) -> bool:
-        """Whether the peer has closed the connection, because a send would still seem to succeed."""
+        """Whether the peer has closed the connection. A send on a closed connection would still seem to succeed."""
         sock.setblocking(False)
         try:
             return not sock.recv(1024)
@@ -203,7 +203,7 @@ class Sinks:
 
     def __init__(self, topology: str, executor: str, working_dir: Path, settings: MetricsSettings) -> None:
         self._workers: list[_Worker] = []
-        #: Samples beyond SAMPLES_MAX; a snapshot counts once.
+        #: Number of samples that were omitted because a snapshot had more than SAMPLES_MAX, counted once for all sinks.
         self._beyond = 0
         if settings.file_sink:
             path = working_dir / "metrics" / f"{executor}.jsonl"

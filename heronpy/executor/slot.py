@@ -1,9 +1,9 @@
 """`python -m heronpy.executor.slot`: the process of a pool's slot, which runs the executors of containers of several
 topologies.
 
-The slot runs instead of an executor, as a child of its container's first process, which handles the lease, the signs of
-life and orphans. The pool's map and specifications, which the slot keeps on its disk, determine the executors to run.
-While the scheduler and the state manager are away, the slot still restarts its executors, even after it was itself
+The slot runs instead of an executor, as a child of its container's first process, which handles the lease, heartbeats
+and orphans. The pool's map and specifications, which the slot keeps on its disk, determine the executors to run. While
+the scheduler and the state manager are unavailable, the slot still restarts its executors, even after it was itself
 restarted. Invariants: an executor runs only in a shard that the map assigns to this slot in this epoch; a map is
 acknowledged only when it is on disk and no other executor is running.
 """
@@ -72,17 +72,20 @@ from heronpy.storage.packages import PackageStore
 log = logging.getLogger("heronpy.executor")
 
 SIGN_S: Final = 2.0
-#: The map is read again after this time, in case a notification was missed, and after a failed read.
+#: The map is read again after this time, in case a notification was missed or a read failed.
 POLL_S: Final = 60.0
 AGAIN_S: Final = 1.0
-#: Pause before the files of a topology are made again after a failure.
+#: After a failure, pause before another attempt to create the files of a topology.
 PREPARE_AGAIN_S: Final = 10.0
 MOVED_TEXT: Final = "moved from another slot"
 _GONE: Final = frozenset((ProcessState.STOPPED, ProcessState.FAILED, ProcessState.BACKOFF))
 
 
 class Slot:
-    """`await run()` returns the exit code. The fork server must have been started before the loop."""
+    """One slot of a pool; `await run()` returns the exit code.
+
+    The fork server must have been started before the event loop.
+    """
 
     def __init__(
         self, launch: LaunchSpec, number: int, epoch: int, life: int, server: ForkServer, signs_fd: int, log_: OwnLog
@@ -96,16 +99,17 @@ class Slot:
         self._grace_s = settings.kill_grace_s
         self._logging = settings_for(launch, LoggingSettings)
         self._supervisor = Supervisor(limits_of(settings))
-        #: Process name to its run, until the process is gone.
+        #: Map from process name to run; an entry stays until its process has ended.
         self._runs: dict[str, Run] = {}
         self._epochs: dict[str, int] = {}
-        #: By topology id: its launch on this host; the last error, and the time of the next attempt.
+        #: By topology id: its launch on this host; whether it is being prepared; the time of the next attempt.
         self._ready: dict[str, LaunchSpec] = {}
         self._preparing: set[str] = set()
         self._failed: dict[str, float] = {}
         self._loads = TreeLoads()
         self._answered = b""
-        #: The number of the map from which this process resumed: it did not move containers of earlier maps here.
+        #: The number of the map from which this process resumed. Containers that came here with this map or an earlier
+        #: one are not reported as moved.
         self._resumed = 0
         self._exit_code: int = exit_codes.OK
         self._jobs = Jobs()
@@ -143,7 +147,7 @@ class Slot:
     def _sign(self) -> None:
         self._own_log.rotate_if_large()
         if self._signs_fd >= 0:
-            with contextlib.suppress(OSError):  # a full pipe is a sufficient sign
+            with contextlib.suppress(OSError):  # a full pipe contains enough heartbeats
                 os.write(self._signs_fd, b".")
         self._host.handle(Tick())
 

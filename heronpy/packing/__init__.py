@@ -35,7 +35,7 @@ ALGORITHMS: dict[str, Packing] = {
 
 
 def get_algorithm(name: str) -> Packing:
-    """Return the packing algorithm of this name. Raises ConfigError if there is none."""
+    """Return the packing algorithm of this name. Raises ConfigError if no algorithm has this name."""
     found = ALGORITHMS.get(name)
     if found is None:
         raise ConfigError(
@@ -62,7 +62,7 @@ def repack(current: Any, topology: Any, settings: PackingSettings, containers: i
     """Make the next PackingPlan for a changed topology or number of containers.
 
     Without `containers`, the number of containers stays the same (algorithms with limits may add some). Running
-    tasks keep their ids, and their containers wherever the algorithm allows. The version grows by one;
+    tasks keep their ids, and stay in their containers if the algorithm allows it. The version grows by one;
     if nothing changes, the current plan itself is returned.
     """
     algorithm = get_algorithm(settings.algorithm)

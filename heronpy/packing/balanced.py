@@ -41,7 +41,7 @@ from heronpy.packing.bins import (
 from heronpy.packing.demand import ComponentDemand, Demand
 from heronpy.packing.round_robin import RoundRobin
 
-#: The node that represents "containers may differ by one extra".
+#: The node of the flow that allows containers to differ by one extra.
 _SINK = -1
 #: Weight of a load in a score; larger than any number of extras.
 _NEAR, _FREE = 1e-9, 1e9
@@ -60,7 +60,7 @@ class Extras(Struct):
     #: minimum and maximum number of extras per container; high is low or low + 1
     low: int = 0
     high: int = 0
-    #: Number of extras that each container passes to the sink; more are an excess, fewer are a deficit.
+    #: Number of extras that each container passes to the sink. More extras are an excess, fewer are a deficit.
     passed: list[int] = field(default_factory=list)
 
 
@@ -260,7 +260,7 @@ class Target(Struct):
 def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[Item]]) -> tuple[list[Item], bool]:
     """Remove, move and add instances until the bins are even.
 
-    Returns the running tasks that moved, and whether the limits of the bins allow it.
+    Returns the running tasks that moved, and whether the limits of the bins allow even bins.
     """
     fresh = {group[0].component: group for group in added}
     lost: dict[str, list[Item]] = {}
@@ -305,7 +305,7 @@ def _targets(bins: Bins, demand: Demand) -> list[Target]:
 
 
 def _weight(demand: Demand, part: ComponentDemand) -> float:
-    """Return the largest share of a container, over all dimensions, that one instance takes; 0 without limits."""
+    """Return the largest share of a container that one instance uses, over all dimensions; 0 without limits."""
     return max(
         (size / room for size, room in zip(part.size, demand.usable, strict=True) if room),
         default=0.0,
@@ -316,7 +316,7 @@ def _movers(bins: Bins, target: Target, homeless: list[Item]) -> list[Item]:
     """Remove the instances above the target from the bins; drop surplus tasks, and return the others.
 
     Tasks of closed containers are dropped first, then the highest index from the fullest container.
-    The returned instances need a new place.
+    The returned instances need a new bin.
     """
     name = target.component.name
     surplus: list[tuple[int, int, Item, Bin]] = []

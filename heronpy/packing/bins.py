@@ -106,7 +106,7 @@ class Bins:
         return result
 
     def take(self, other: Bins) -> None:
-        """Replace the content with the content of another Bins."""
+        """Replace the content of this object with the content of another one."""
         self.bins = [one.copy() for one in other.bins]
         self._numbers, self._free_from = set(other._numbers), other._free_from
 
@@ -132,7 +132,7 @@ class Bins:
         return result
 
     def drop(self, one: Bin) -> list[Item]:
-        """Remove a bin; returns its items, which now need a place."""
+        """Remove a bin; returns its items, which now need another bin."""
         self.bins.remove(one)
         return one.items
 
@@ -168,7 +168,7 @@ class Bins:
         one.used = _plus(one.used, item.size, -1) if one.items else ZERO
 
     def no_room(self, item: Item, fix: str) -> TopologyError:
-        """Return the error for an item that no bin can take."""
+        """Return the error for an item that fits in no bin."""
         needs = [
             f"{shown(name, item.size[i])} {name}"
             for i, name in enumerate(DIMENSIONS)
@@ -375,7 +375,7 @@ def close_bins(bins: Bins, surplus: int) -> list[Item]:
 def reshape(bins: Bins, demand: Demand, next_task_id: int, count: int) -> Change:
     """Remove surplus instances, evict instances that do not fit, and open or close bins until there are `count` bins.
 
-    Returns the instances that need a place.
+    Returns the instances that need a bin.
     """
     remove_surplus(bins, demand)
     added, next_task_id = added_items(bins, demand, next_task_id)

@@ -1,13 +1,13 @@
 """The input of packing: components, the size of their instances, and the capacity of a container. Pure.
 
-Sizes are (cpu, ram bytes, disk bytes). A dimension counts only if the topology requests it: an instance has the size
-given by its component map, else the default size if containers are limited in that dimension, else zero. Only
-configured limits apply.
+Sizes are (cpu, ram bytes, disk bytes). A dimension counts only if the topology requests it. An instance has the size
+in its component map, else the default size if containers are limited in that dimension, else zero. Only configured
+limits apply.
 
 A request states the resources that a container needs on its host, and is never empty. A packing plan contains the sizes
 that the topology requests, and zero for other dimensions, which do not limit the packing. A request replaces zeros with
-the sizes that the settings assume for a task, and covers container 0, which no plan contains. Disk is an exception: it
-is requested only if the topology requests it, because many clusters do not account for disk space.
+the sizes that the settings assume for a task. Container 0, which no plan contains, also has a request. Disk is an
+exception: it is requested only if the topology requests it, because many clusters do not account for disk space.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Demand(Struct, frozen=True):
     #: Components with a configured size, by dimension.
     explicit: tuple[frozenset[str], frozenset[str], frozenset[str]]
     cpu_first: bool
-    #: Percent of the running tasks that a repacking may move while the number of containers stays.
+    #: Percentage of the running tasks that a repacking may move if the number of containers stays the same.
     moves_percent: float
 
     @property
@@ -194,7 +194,7 @@ def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) 
 
 
 def _own_sizes(plan: LogicalPlan, key: str) -> dict[str, float]:
-    """Return the nonzero sizes that the configurations of components or of the topology set with this key."""
+    """Return the nonzero sizes that this key sets in the configuration of the topology or of its components."""
     said = {name: part.config.get(key) or plan.config.get(key, 0) for name, part in plan.components.items()}
     read = parse_bytes if key == TOPOLOGY_COMPONENT_RAM else float
     return {name: size for name, value in said.items() if (size := read(value))}
@@ -228,7 +228,7 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
         )
         if requested is not None and hint is not None and requested > hint:
             raise ConfigError(f"'{requested_key}' is above '{hint_key}'; lower the former or raise the latter")
-        # The instances of a container share its requested amount, so the request limits them like the hint.
+        # The instances of a container share its requested amount, so this amount limits them like the hint.
         found.append(requested if share and requested is not None else hint or requested)
         shared.append(share and requested is not None)
     cpu, ram, disk = found
@@ -347,7 +347,7 @@ def requests_of(
 
 
 def _sum(sizes: Iterable[float], default: float) -> float | None:
-    """Sum the sizes with `default` for each zero; None if no size is zero, so that the plan's requirement applies."""
+    """Sum the sizes, with `default` for each zero; None if no size is zero: the plan's requirement then applies."""
     given = list(sizes)
     return None if all(given) else sum(size or default for size in given)
 

@@ -1,6 +1,6 @@
 """First fit decreasing: few containers, found by placing large instances first. Pure.
 
-Each instance goes to the first container that it fits in. Without any limit all instances fit in one container.
+Each instance goes to the first container that it fits in. Without any limit, all instances fit in one container.
 The limits determine the number of containers, so requesting a number is an error.
 """
 
@@ -16,7 +16,7 @@ _FIX = "raise the limit of a container or make the instance smaller"
 
 
 class FirstFitDecreasing:
-    """Packs instances into as few containers as first fit needs."""
+    """Packs each instance into the first container with room for it, largest instances first."""
 
     name: ClassVar[str] = "first_fit_decreasing"
     fixed_containers: ClassVar[bool] = False
@@ -38,7 +38,7 @@ class FirstFitDecreasing:
 def _refuse_count(demand: Demand) -> None:
     if demand.containers is not None:
         raise ConfigError(
-            "first_fit_decreasing chooses the number of containers itself; omit the number or use round_robin"
+            "first_fit_decreasing determines the number of containers itself; omit the number or use round_robin"
         )
 
 

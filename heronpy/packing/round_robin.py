@@ -32,7 +32,7 @@ class RoundRobin:
 
     name: ClassVar[str] = "round_robin"
     fixed_containers: ClassVar[bool] = True
-    #: Fix to name in the error when an instance fits in no container.
+    #: The fix that the error suggests if an instance fits in no container.
     fix: ClassVar[str] = _FIX
 
     def pack(self, demand: Demand, items: list[list[Item]]) -> Bins:

@@ -1,8 +1,8 @@
 """The configuration of a topology and of its components, read from the topology message. Pure.
 
-The module owns the typing rule of Apache Heron (text that reads as a number or a boolean is converted), the
-layering (a component overrides its topology), and the rules for `topology.` keys. Serialized values are loaded
-only on request, because loading runs user code.
+This module implements the typing rule of Apache Heron (text that reads as a number or a boolean is converted), the
+layering (a component overrides its topology), and the rules for `topology.` keys. Serialized values are loaded only on
+request, because loading runs user code.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Configured = (
 )
 
 DEFAULT_PARALLELISM = 1
-#: Keys that set ticks, with their unit in seconds; the first key that is set applies.
+#: The keys that set the interval of ticks, with their unit in seconds. The first key that is set applies.
 _TICK_KEYS = {TOPOLOGY_TICK_TUPLE_FREQ_MS: 0.001, TOPOLOGY_TICK_TUPLE_FREQ_SECS: 1.0}
 
 
@@ -58,7 +58,7 @@ class SerializedValue(Struct, frozen=True):
     is_python: bool
 
     def __repr__(self) -> str:
-        """Return a text for an error about this value."""
+        """Return the text that represents this value in error messages."""
         return "None" if self.is_python and self.data in _NONES else "a serialized object"
 
     def load(self) -> Any:
@@ -152,7 +152,7 @@ def shown_mode(topology: topology_pb2.Topology) -> str:
 
 
 def drop_policy(config: Mapping[str, Any]) -> str:
-    """Return the policy for discarding tuples instead of stopping spouts; "" if there is none. Accepts Heron's true."""
+    """Return the policy for dropping tuples instead of stopping spouts; "" if there is none. True: DROP_NEWEST."""
     value = config.get(TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE)
     return DROP_NEWEST if value is True else str(value or "")
 
@@ -176,7 +176,7 @@ def tick_interval_s(config: Mapping[str, Any]) -> float | None:
     return None
 
 
-#: Keys that would change the behaviour of a topology and that this release knows but does not support.
+#: Keys that would change the behaviour of a topology but that this release does not support, with a hint for each.
 UNSUPPORTED_KEYS: dict[str, str] = {
     "topology.component.output.bps": "rate limits are not available; limit the rate in next_tuple",
     "topology.timer.events": "timers are not available; use tick tuples (topology.tick.tuple.freq.ms)",
@@ -221,7 +221,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
 
 
 def add_our_names(topology: topology_pb2.Topology) -> None:
-    """Copy entries under Apache Heron's name for a key to heronpy's name, for the topology and its components."""
+    """Copy each entry with Apache Heron's name of a key to heronpy's name, for the topology and its components."""
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
         for pair in list(config.kvs):
@@ -239,7 +239,7 @@ def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
 
 
 def key_problem(key: str, value: Any) -> str | None:
-    """Describe the problem with an entry in a clause; None if the entry is valid or the key is the user's own."""
+    """Return a clause that describes the problem with an entry; None if it is valid or has a key of the user."""
     if not key.startswith("topology."):
         return None
     kind = KINDS.get(topology_keys.OTHER_NAMES.get(key, key))
@@ -281,7 +281,7 @@ def runtime_problem(topology: topology_pb2.Topology, component: str, key: str, v
         return runtime_key_problem(key, value)
     part = components_of(topology).get(component)
     if part is None or not part.comp.asynchronous:
-        return f"'{key}' can change in a running topology only for a single asynchronous bolt: give BOLT:{key}:64"
+        return f"'{key}' can change in a running topology only for a single asynchronous bolt: use BOLT:{key}:64"
     if not re.fullmatch("[0-9]{1,3}", value) or int(value) > CONCURRENCY_MAX:
         return (
             f"'{key}' is {value!r}; it must be a whole number from 1 to {CONCURRENCY_MAX}, or 0 for the submitted value"
@@ -294,7 +294,7 @@ def runtime_key_problem(key: str, value: str) -> str | None:
     if key in _UPDATED_KEYS:
         return f"'{key}' cannot be changed as a setting; use {_UPDATED_KEYS[key]}"
     if key in _FIXED_KEYS or key.startswith(("heron.", _STATEFUL_KEYS)):
-        return f"'{key}' cannot change in a running topology; kill the topology and submit it again"
+        return f"'{key}' cannot be changed in a running topology; kill the topology and submit it again"
     wrong = key_problem(key, auto_typed(value))
     return f"the setting {wrong}" if wrong else None
 

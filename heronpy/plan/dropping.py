@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heronpy.common.topology_keys import DROP_NEWEST, SAMPLE
 
-#: Fill, as a multiple of a queue's limit, above which SAMPLE discards all tuples.
+#: The fill level, as a multiple of a queue's limit, above which SAMPLE discards all tuples.
 SAMPLED_MAX = 2.0
 
 

@@ -1,11 +1,11 @@
 """The rules for emits in the runtime and the simulator: the valid tuples, and the tasks that get them. Pure.
 
 The order of the checks is fixed, so that the same mistake gives the same error everywhere. The checks are: the stream
-is declared, the values are a list with one value per field, every consumer's grouping finds its tasks, each value can
-be serialized, and the tuple is not too large.
+is declared, the values are a list with one value per field, every consumer's grouping chooses valid tasks, each value
+can be serialized, and the tuple is not too large.
 
-The tuples of one `emit_batch` are columns. This module converts the columns of any library to lists of Python values of
-equal length. The libraries are not imported: a column is recognised by its methods.
+The tuples of one `emit_batch` are stored as columns. This module converts the columns of any library to lists of Python
+values of equal length. The libraries are not imported: a column is recognised by its methods.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-#: Types that have a length and items, but are almost certainly a mistake as a list of values.
+#: Types that have a length and items, but are almost certainly a mistake if given as a list of values.
 _NOT_LISTS = (str, bytes, bytearray, Mapping, set, frozenset)
 #: NumPy's kinds of times and durations, which are kept because they have no exact Python value.
 _TIMES = ("m", "M")
 _LISTS = {list, tuple}
-#: Reads an Arrow schema, once in a process.
+#: Parses a declared Arrow schema; the result is cached for the process.
 declared = lru_cache(maxsize=256)(schema_of)
 
 
@@ -58,7 +58,7 @@ class ArrowColumns(NamedTuple):
 
 
 def is_arrow(columns: Any) -> bool:
-    """Whether columns are a RecordBatch or Table. Only call it for a stream with a schema: pyarrow must be loaded."""
+    """Whether columns are a RecordBatch or Table. Call it only for a stream with a schema: pyarrow must be loaded."""
     pa = arrow()
     return isinstance(columns, pa.RecordBatch | pa.Table)
 
@@ -149,7 +149,7 @@ class ColumnRules:
         return Columns(values, len(values[0]))
 
     def check_count(self, what: str, given: int, size: int) -> None:
-        """Raise unless `given` equals the number of tuples; `what` names the items in the error."""
+        """Raise TopologyError unless `given` equals the number of tuples; `what` names the items in the error."""
         if given != size:
             raise self._wrong(f"{size} tuples with {given} {what}; give one per tuple, in the same order")
 
@@ -281,7 +281,7 @@ class EmitRules:
         )
 
     def check(self, stream: str, fields: Sequence[str], values: Any) -> None:
-        """Raise unless the values are a list with one value for each field."""
+        """Raise TopologyError unless the values are a list with one value for each field."""
         kind = type(values)
         if kind is not list and kind is not tuple:
             self._check_kind(stream, values)
@@ -304,7 +304,7 @@ class EmitRules:
         if direct_task is not None and not tasks:
             raise TopologyError(
                 f"component {self._component} emitted to task {direct_task} on stream {stream!r}, "
-                "which no consumer takes by direct grouping; declare the input with Grouping.DIRECT"
+                "which has no consumer with direct grouping; declare the input with Grouping.DIRECT"
             )
         return tasks
 
@@ -323,7 +323,7 @@ class EmitRules:
         return frozen, size
 
     def check_rows(self, stream: str, batch: pyarrow.RecordBatch) -> None:
-        """Raise if a row of an Arrow record batch is too large for a tuple."""
+        """Raise TopologyError if a row of an Arrow record batch is too large for a tuple."""
         if batch.nbytes > self._tuple_max_bytes:
             for row in range(batch.num_rows):
                 if batch.slice(row, 1).nbytes > self._tuple_max_bytes:

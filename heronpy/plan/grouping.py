@@ -5,9 +5,9 @@ pure: the caller passes random values (the first task of a shuffle). Tasks are a
 numbers them equally and equal keys reach the same task.
 
 Key groups are the unit in which keyed state moves between tasks. Each key belongs to one of G groups and never changes
-its group; a component's tasks own consecutive ranges of groups. So the grouping of tuples and the placement of state
-agree, and a change of parallelism moves whole groups. Invariant: the ranges of a component's tasks partition 0 .. G-1,
-and their sizes differ by at most one.
+its group; a component's tasks own consecutive ranges of groups. The grouping of tuples and the placement of state
+therefore agree, and a change of parallelism moves complete groups. Invariant: the ranges of a component's tasks
+partition 0 .. G-1, and their sizes differ by at most one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Shuffle:
         self._next = start % len(self.open)
 
     def _near(self, tasks: list[int]) -> list[int]:
-        """Select, among the tasks that are not full, those that get tuples."""
+        """Select the tasks that get tuples from `tasks`, which are not full."""
         return tasks
 
     def avoid(self, full: Container[int]) -> None:
@@ -84,7 +84,10 @@ class Shuffle:
 
 
 class LocalOrShuffle(Shuffle):
-    """A shuffle over the tasks in the sender's container; over all tasks if those are full. Full tasks are avoided."""
+    """A shuffle over the tasks in the sender's container, or over all tasks if the local tasks are full.
+
+    Full tasks are avoided.
+    """
 
     __slots__ = ("_local",)
 

@@ -38,7 +38,7 @@ def dump_json(item: Struct) -> str:
 
 
 def parse_json(kind: type[T], text: str, source: str) -> T:
-    """Decode a struct. Raises ConfigError with `source` unless the text has exactly the fields of this kind."""
+    """Decode a struct. Raises ConfigError with `source` unless the text has exactly the fields and types of `kind`."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -108,7 +108,7 @@ HERE_FILE = "here.json"
 #: Maximum length of the folder of sockets, because the path of a socket may have at most 107 bytes.
 _TEMPORARY_MAX_CHARS = 40
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-#: Map from room to field to value.
+#: Settings: map from room to field to value.
 Settings = dict[str, dict[str, SettingValue]]
 
 

@@ -121,7 +121,7 @@ def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
     """Return the changes from packing plan `old` to `new`."""
     before = tasks_by_id(old)
     after = tasks_by_id(new)
-    # The same id with another component is another task; valid plans never contain that.
+    # The same id with another component is another task, but valid plans never reuse an id.
     same = {
         task_id for task_id in before.keys() & after.keys() if before[task_id].component == after[task_id].component
     }

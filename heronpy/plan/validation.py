@@ -1,6 +1,6 @@
 """Problems of a topology that can be found in its description alone. Pure.
 
-Each problem is one sentence that names the thing and the fix. A problem that depends on another problem
+Each problem is one sentence that names the cause and the fix. A problem that depends on another problem
 (reachability is meaningless while an input is unknown) is reported only after the other is fixed.
 """
 
@@ -26,11 +26,11 @@ from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2
 from heronpy.wire.arrow_values import schema_of, schema_problem
 
-#: Number of tasks above which the number is certainly a typing error.
+#: Maximum number of tasks of a topology. A higher number is certainly a typing error.
 TASKS_MAX = 100_000
 SYSTEM_COMPONENT = "__system"
 TICK_STREAM = "__tick"
-#: Properties of a component with plain State that prevent rescaling, and the alternatives.
+#: Why a component with plain State cannot be rescaled, and the alternatives.
 _PLAIN = (
     "the State of {} belongs to individual tasks and cannot be redistributed to a different number of tasks; keep the"
     " parallelism, or keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"

@@ -1,10 +1,10 @@
 """Computes how long windows keep tuples pending, and whether the limits of the spouts allow this. Pure.
 
 In mode ATLEAST_ONCE, a tuple tree ends when its tuples have left all their windows and the window results anchored to
-them have left the windows downstream. So window times add up along a path. A message timeout below the sum is refused,
-because tuples would be replayed and counted again in each window. `topology.max.spout.pending` should allow for all
-tuples that are pending in that time, or the spouts stall until a window ends; this only leads to a warning, because
-such topologies run, but slowly.
+them have left the windows downstream. Window times therefore add up along a path. A message timeout below the sum is
+refused, because tuples would be replayed and counted again in each window. `topology.max.spout.pending` should allow
+for all tuples that are pending in that time. Otherwise the spouts stall until a window ends. This leads only to a
+warning, because such topologies run, but slowly.
 
 Streamlets anchor the results of a window. Whether a user's own window bolt anchors its results is unknown here, so
 windows downstream of it only lead to a warning, while windows of streamlets lead to a refusal.

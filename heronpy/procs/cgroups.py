@@ -31,7 +31,7 @@ def _folders(cgroup_file: str, root: Path, controller: str) -> list[Path]:
         lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
     except OSError:
         return [root]
-    found = [root]  # in a container with its own view, the root is the group itself
+    found = [root]  # in a container with its own view of the groups, its own group is the root
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

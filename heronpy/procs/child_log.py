@@ -22,7 +22,7 @@ from heronpy.common.log_seal import Line, Separator, unmarked
 from heronpy.common.logs import RotatingLog, parse_line
 
 _CHUNK_BYTES = 1 << 16
-#: Number of chunks read in one go from a busy child before others get their turn.
+#: Maximum number of chunks that are read from a busy child before other children are read.
 _CHUNKS_PER_TURN = 4
 _TAIL_BYTES = 8192
 _CAPTURE_MAX_BYTES = 256 * 1024
@@ -33,7 +33,7 @@ _RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
 ENDS_LOGGER = "heronpy.executor"
 #: Levels of routine records.
 _ROUTINE = ("DEBUG", "INFO")
-#: Escaping may make a line this many times longer, and the mark may add this many bytes.
+#: Escaping may make a line up to this many times longer; the mark of a line adds up to this many bytes.
 _ESCAPED_TIMES = 4
 _MARK_BYTES = 16
 
@@ -98,7 +98,7 @@ class ChildLog:
             self._echo(self._name, data)
 
     def last_line(self) -> str:
-        """The last non-empty line, after emptying the pipes. Skips routine records, which explain no end."""
+        """The last non-empty line, after emptying the pipes. Skips routine records, which do not explain an end."""
         for fd in list(self._pipes):
             self._readable(fd, turns=64)
         for separator in self._pipes.values():
@@ -118,7 +118,7 @@ class ChildLog:
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """The raw output, read until it has the mark and is unchanged for `quiet_s`, or until `patience_s` is over."""
+        """The new raw output, read until it has the mark and is unchanged for `quiet_s`, for at most `patience_s`."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):
@@ -157,7 +157,7 @@ def last_line_of(tail: bytes, routine: bool = True) -> str:
     for line in reversed(tail.decode(errors="replace").splitlines()):
         record = parse_line(line)
         if record is not None and record.logger == DIVIDER_LOGGER:
-            return ""  # the text before it belongs to an earlier topology
+            return ""  # the lines before this divider belong to an earlier topology
         if record is not None and not routine and record.level in _ROUTINE and record.logger.startswith("heron"):
             continue
         text = (record.message if record else unmarked(line)).strip()

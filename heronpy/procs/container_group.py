@@ -72,7 +72,7 @@ def _limit(folder: Path, controller: str, limit: float, unified: bool) -> None:
 
 def remove(name: str, cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> None:
     """Remove a group, or all groups with the prefix from `prefix_of`, except groups that still have processes."""
-    is_prefix = name.endswith(".")  # the group of container 1 is not a prefix of that of container 10
+    is_prefix = name.endswith(".")  # without this check, container 1's name would match container 10
     for controller in ("memory", "cpu"):
         with suppress(OSError):
             parent, _ = _group_of(controller, cgroup_file, Path(root))
@@ -100,7 +100,7 @@ def _group_of(controller: str, cgroup_file: str, root: Path) -> tuple[Path, bool
     for controllers, path in groups:
         if controller in controllers.split(","):
             for base in (root / controllers, root / controller):
-                # In a container with its own view of the groups the path does not exist, and the root is the group.
+                # In a container with its own view of the groups, the path does not exist: its own group is the root.
                 for folder in (base / path.lstrip("/"), base):
                     if folder.is_dir():
                         return folder, False

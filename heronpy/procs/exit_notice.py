@@ -17,8 +17,8 @@ from typing import Final, NoReturn
 
 #: Passes the pipe to a new interpreter, which removes it from its environment immediately.
 VARIABLE: Final = "HERON_EXIT_NOTICE"
-#: A process announces one or two exit codes: that of its main thread, and that of a thread that ends the process
-#: meanwhile.
+#: A process announces at most two exit codes: that of its main thread, and that of a thread that ends the process at
+#: the same time.
 _READ_MAX_BYTES: Final = 64
 _NONE: Final = -1
 _pipe = _NONE

@@ -42,13 +42,13 @@ class ExitReason(Enum):
     RESTARTED = "restarted"
 
 
-#: Reasons for which a restart cannot help.
+#: Reasons after which a restart cannot help.
 NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED, ExitReason.GAVE_UP})
 #: Reasons that are not the fault of the process: no budget is charged.
 UNCOUNTED = frozenset(
     {ExitReason.PREEMPTED, ExitReason.REWOUND, ExitReason.LOST_HOST, ExitReason.MOVED, ExitReason.RESTARTED}
 )
-#: Reasons of a requested end.
+#: Reasons for a requested end.
 ORDERLY = frozenset({ExitReason.PREEMPTED, ExitReason.MOVED, ExitReason.RESTARTED})
 #: Reasons that may have their own budget.
 COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
@@ -57,23 +57,23 @@ COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
 class ExitHints(Struct, frozen=True):
     """Facts from the supervisor in addition to the wait status."""
 
-    #: The supervisor asked it to stop or to restart.
+    #: Whether the supervisor asked it to stop or to restart.
     asked: bool = False
-    #: The supervisor killed it because it hung.
+    #: Whether the supervisor killed it because it hung.
     hung: bool = False
-    #: The kernel's counter of out-of-memory kills has moved since the last check.
+    #: Whether the kernel's counter of out-of-memory kills has increased since the last check.
     oom_moved: bool = False
     #: Whether its last reported exception was a MemoryError, or its last output mentions memory.
     memory_error: bool = False
-    #: Whether the details of its end include limit and peak of the control group.
+    #: Whether the details of its end include the limit and the peak of the control group.
     memory_told: bool = False
-    #: The supervisor stopped it because it used too much memory.
+    #: Whether the supervisor stopped it because it used too much memory.
     overgrown: bool = False
     #: Whether its resident memory reached its limit.
     at_limit: bool = False
     #: Whether it runs user code (a task), so that an unannounced exit code comes from user code.
     user_code: bool = False
-    #: The runtime of a process that runs user code announced this exit code (`exit_notice`).
+    #: Whether the runtime of a process that runs user code announced this exit code (`exit_notice`).
     announced: bool = False
 
 

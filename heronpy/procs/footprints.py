@@ -23,8 +23,7 @@ SAMPLED = 16
 _PSS = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
 _OPEN_FILES = re.compile(r"^Max open files +(\d+)", re.MULTILINE)
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-#: Fields of /proc/PID/stat after the name: CPU time of the user and the system, for the process and for its ended
-#: children.
+#: Fields of /proc/PID/stat after the name: user and system CPU time, of the process and of its ended children.
 _TIMES = slice(11, 15)
 #: Maximum number of processes that are examined in one tree.
 PROCESSES_MAX = 10_000
@@ -67,7 +66,7 @@ class TreeMeter:
                 continue
             seen.add(pid)
             with suppress(OSError, ValueError):  # it has ended
-                # A name may hold spaces and brackets.
+                # A process name may contain spaces and parentheses.
                 fields = self._files.read(f"{self._proc}/{pid}/stat").rpartition(b")")[2].split()
                 used = sum(map(int, fields[_TIMES]))
                 ticks += used
@@ -147,7 +146,7 @@ class FootprintMeter:
                 self.disk = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def of(self, name: str) -> control_pb2.Footprint | None:
-        """The last footprint of the process with this name; None if there is none."""
+        """The last footprint of the process with this name; None if it was not measured yet."""
         found = self._found.get(name)
         return found[3] if found is not None else None
 

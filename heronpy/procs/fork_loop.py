@@ -8,7 +8,7 @@ Invariants:
   exits.
 - A child is sent signals only while it has not been reaped, so a signal can never reach another process with the same
   pid.
-- An orphan that has left the session of its task is killed at the latest when any task next exits.
+- An orphan that has left the session of its task is killed no later than the next exit of any task.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class ForkLoop:
         except OSError as error:
             self._tell({"op": "failed", "request": request["id"], "error": f"cannot open a pipe: {error.strerror}"})
             return
-        # A signal to a child that still has the server's handlers would be lost; it waits until the child has its own.
+        # A signal to a child that still has the server's handlers would be lost; it is blocked until the child has its
+        # own.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED_BY)
         try:
             pid = os.fork()
@@ -174,7 +175,7 @@ class ForkLoop:
             pid = found.si_pid
             known = pid in self._children
             if known:
-                # Until it is reaped its pid cannot belong to another group.
+                # Until the child is reaped, its pid cannot belong to another process group.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
@@ -231,7 +232,7 @@ def _close(*descriptors: int | None) -> None:
 def load_modules(names: Iterable[str]) -> dict[str, str]:
     """Import each module; returns the modules that could not be imported, with the reasons."""
     problems = {}
-    gc.disable()  # modules leave almost no garbage, and collections would take a sixth of this time
+    gc.disable()  # imports create almost no garbage, and collections would take a sixth of the time
     # A BLAS thread pool in the parent makes every fork unsafe.
     before = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -240,7 +241,7 @@ def load_modules(names: Iterable[str]) -> dict[str, str]:
             importlib.import_module(name)
         except Exception as error:
             problems[name] = f"{type(error).__name__}: {error}"
-    gc.freeze()  # so that no child copies the memory of modules by examining it
+    gc.freeze()  # so that garbage collections in children do not copy the memory of modules
     gc.enable()
     if before is None:
         del os.environ["OPENBLAS_NUM_THREADS"]

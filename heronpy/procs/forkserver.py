@@ -41,7 +41,7 @@ class Command(Struct, frozen=True):
     module: str
     argv: tuple[str, ...] = ()
     cwd: str = ""
-    #: In a new interpreter instead of a fork, for programs that must not inherit anything.
+    #: Whether to start a new interpreter instead of a fork, for a program that must not inherit anything.
     fresh: bool = False
     python: str = ""
     env: tuple[tuple[str, str], ...] = ()
@@ -142,7 +142,7 @@ class ForkServer:
 
     def attach(self, on_event: Callable[[ServerEvent], None]) -> None:
         """Deliver events to `on_event` from the running loop."""
-        import asyncio  # not earlier: the fork server is started first and must not wait for it
+        import asyncio  # imported late, so that the start of the fork server does not wait for it
 
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event

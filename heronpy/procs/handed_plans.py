@@ -12,7 +12,7 @@ from pathlib import Path
 from heronpy.common.folders import read_own
 from heronpy.common.ids import executor_id
 
-#: Nothing larger fits in a state manager.
+#: Size limit of a file; no state manager stores a larger node.
 _MAX_BYTES = 64 << 20
 
 
@@ -25,5 +25,5 @@ def topology_file(sockets_dir: str, container: int) -> Path:
 
 
 def handed(file: Path) -> bytes:
-    """The content of a plan; raises OSError if it is missing."""
+    """The content of one of these files; raises OSError if the file is missing."""
     return read_own(file, _MAX_BYTES)

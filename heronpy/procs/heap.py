@@ -37,10 +37,10 @@ from msgspec import Struct
 TOP_MAX = 500
 LIMIT_MIN_S, LIMIT_MAX_S = 0.05, 5.0
 NAME_MAX = 200
-#: Objects are examined in this many rounds, each spread over all of them. When the time is over, the examined objects
-#: represent the rest.
+#: Objects are examined in this many rounds. Each round is an even sample of all objects, so if the time limit is
+#: reached, the examined objects represent the rest.
 ROUNDS = 32
-#: About how many of a container's references are examined, spread over all of them.
+#: Approximate number of a container's references that are examined, as an even sample.
 BELOW_MAX = 20_000
 LOOK_EVERY = 256
 #: Maximum number of frozen objects to find; containers with more than `WIDE` references are not searched.
@@ -99,7 +99,7 @@ def count_types(
     begun = clock()
     listed = gc.get_objects()
     frozen = _frozen(roots, listed)
-    # One container may hold most of the memory, so large and old objects are never left to the sampling.
+    # One container may hold most of the memory, so large and frozen objects are examined first and not sampled.
     large, rest = _Walk(clock, begun + limit_s / 2), _Walk(clock, begun + limit_s)
     seen = 0
     with suppress(_TimeOver):
@@ -139,7 +139,7 @@ def _frozen(roots: Sequence[object], listed: list[Any]) -> list[Any]:
     near = {id(one): one for one in waiting}
     while waiting and len(near) < FROZEN_MAX:
         one = waiting.popleft()
-        # The content of a large container was most likely made later, so it is listed.
+        # The content of a large container was most likely created after the freeze, so the collector lists it.
         for below in gc.get_referents(one) if not _is_large(one, WIDE) else ():
             kind = type(below)
             if gc.is_tracked(below) and id(below) not in near and not issubclass(kind, _CODE):
@@ -215,7 +215,7 @@ class _Walk:
         kind = type(one)
         if not _is_large(one, BELOW_MAX):
             return iter(gc.get_referents(one)), weight, many
-        # Only a part is listed, because a list of all references would take as much memory as the object.
+        # Only a sample is listed, because a list of all references would take as much memory as the object.
         step = len(one) // BELOW_MAX + 1
         all_ = chain(islice(one.keys(), 0, None, step), islice(one.values(), 0, None, step)) if kind is dict else (
             islice(one, 0, None, step))  # fmt: skip

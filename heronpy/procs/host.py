@@ -58,12 +58,10 @@ _NO_LIMIT = 1 << 60
 
 
 class OomCounter:
-    """Reads the number of out-of-memory kills and the memory figures of this process's control group (versions 1 and
-    2).
+    """Reads the out-of-memory kills and the memory figures of this process's control group (versions 1 and 2).
 
-    `moved()` returns whether the kernel has killed a process since the last call.
-
-    A SIGKILL that the supervisor did not send is an out-of-memory kill if this number has increased.
+    `moved()` returns whether the number of kills has increased since the last call. If so, a SIGKILL that the
+    supervisor did not send was an out-of-memory kill.
     """
 
     def __init__(self, paths: Iterable[str] | None = None) -> None:
@@ -186,7 +184,7 @@ class ProcessHost:
         self._arm()
 
     def reported(self, name: str, number: int, loop_age_s: float, ready: bool = False) -> None:
-        """Record a sign of life. The timer is not changed, because signs of life only postpone deadlines."""
+        """Record a report from a process. The timer usually stays unchanged: a report only postpones a deadline."""
         effects = self._supervisor.handle(Reported(name, number, loop_age_s, ready), time.monotonic())
         for effect in effects:
             self._apply(effect)
@@ -240,7 +238,7 @@ class ProcessHost:
             return
         if self._timer is not None:
             if at >= self._timer_at:
-                return  # The timer fires early, finds nothing and is set again.
+                return  # the timer fires too early, finds nothing to do, and is set again
             self._timer.cancel()
         self._timer_at = at
         self._timer = self._loop.call_later(max(at - time.monotonic(), 0.0), self._on_timer)
@@ -256,7 +254,7 @@ class ProcessHost:
                 for name, problem in problems.items():
                     log.info("%s is not preloaded: %s", name, problem)
                 if threads > 1:
-                    log.warning("the fork server has %d threads; set executor.preload to false", threads)
+                    log.warning("the fork server has %d threads; set heron.executor.preload to false", threads)
             case ChildSpawned(request, pid):
                 child = self._requests.pop(request)
                 self._children[pid] = child

@@ -13,14 +13,14 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: If Python has dropped an interrupt, it is raised again after this time, when the interrupted import has continued.
+#: A dropped interrupt is raised again after this time, when the interrupted import has continued.
 AGAIN_S = 0.01
 #: Signals within this time count as one interrupt.
 ONE_S = 1.0
 
 _seen = False
 _raised_at = 0.0
-#: The hook for everything else that Python drops.
+#: The hook for all other exceptions that Python drops.
 _others = sys.unraisablehook
 
 

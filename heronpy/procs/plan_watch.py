@@ -23,7 +23,7 @@ from heronpy.proto import plan_pb2
 log = logging.getLogger("heronpy.procs")
 
 _RETRY_S = 0.5
-#: The plan is read again after this, in case a notification was missed.
+#: The plan is read again after this time, in case a notification was missed.
 _LOOK_AGAIN_S = 10.0
 
 
@@ -97,7 +97,7 @@ class PlanWatch:
             found = self._source.get(self._path)
             plan = plan_pb2.PackingPlan.FromString(found[0]) if found else None
         except (HeronError, OSError, DecodeError) as error:
-            self._complain(f"cannot read the packing plan ({error}), so the last plan stays in force")
+            self._complain(f"cannot read the packing plan ({error}), so the last plan stays valid")
             return False, None
         self._complaint = ""
         return True, plan

@@ -5,7 +5,7 @@ A module that is not installed is skipped. A preloaded module must not start a t
 
 from __future__ import annotations
 
-#: Modules that the scheduler of this machine needs as well; it loads them once, before it forks its server.
+#: Modules that the local scheduler also needs; it loads them once, before it starts its fork server.
 SHARED: tuple[str, ...] = (
     "asyncio",
     "zmq",
@@ -25,8 +25,8 @@ SHARED: tuple[str, ...] = (
     "heronpy.storage.stores",
 )
 
-#: In order, with the large libraries first, because heronpy's own modules need them anyway. For the containers of one
-#: machine.
+#: The modules for the containers on one machine, in the order of loading: large libraries first, because heronpy's own
+#: modules need them anyway.
 PRELOAD: tuple[str, ...] = (
     *SHARED,
     "concurrent.futures",

@@ -10,7 +10,7 @@ never restarted.
 
 An exception of user code that has run before often has a temporary cause, such as a database that is down for a minute.
 Such exceptions therefore have a time budget instead, unless `budgets` names `user_exception`. The pauses grow up to
-`backoff_max_s`, and the process is given up only after it has failed for `exception_budget_s` without a healthy run.
+`backoff_max_s`, and the process is FAILED only after it has failed for `exception_budget_s` without a healthy run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEALTHY_RUN_S = 5.0
 HEALTHY_RUN_PAUSES = 4.0
 #: Longest pause before a container is restarted.
 CONTAINER_PAUSE_MAX_S = 60.0
-#: Maximum pause of a process that is not charged; it only prevents a busy loop of restarts.
+#: Maximum pause before a restart that is not charged; it only prevents a busy loop of restarts.
 UNCHARGED_PAUSE_MAX_S = 0.5
 
 
@@ -47,7 +47,7 @@ class RestartLimits(Struct, frozen=True):
     window_s: float = 300.0
     #: Budgets of single reasons, which override `budget`.
     budgets: Mapping[ExitReason, int] = {}
-    #: How long user code that has run may continue to raise; 0: its exceptions are counted, like other reasons.
+    #: How long user code that has run before may keep raising exceptions; 0: they are counted, like other reasons.
     exception_budget_s: float = 0.0
 
     def charges(self, reason: ExitReason) -> bool:
@@ -131,7 +131,7 @@ class Charges(Struct, frozen=True):
 class Outlook(Struct, frozen=True):
     """How close a process is to its last restart; all values are zero if no budget is charged."""
 
-    #: The number of this consecutive restart, and the maximum; 0 of 0 when only time counts.
+    #: The number of failures that count, and the maximum; the maximum is 0 if only time counts.
     charged: int = 0
     budget: int = 0
     #: When it began to fail without a healthy run (on the supervisor's clock), and how long it may continue to fail.
@@ -140,7 +140,7 @@ class Outlook(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """Restart after `pause_s`, or give up because of `cause`."""
+    """Restart after `pause_s`, or do not restart because of `cause`."""
 
     restart: bool
     pause_s: float = 0.0
@@ -158,12 +158,13 @@ def decide_restart(
     transient: bool = False,
 ) -> Decision:
     """Decide how to react to one exit, and update the history.
+
     `transient` means that the exception comes from user code that has run before, so its cause may be temporary.
     """
     if reason in NEVER_RESTARTED:
         return Decision(False, cause=reason.value)
     if reason is ExitReason.REWOUND:
-        # The topology master paces these restarts, and the whole region waits for each of its tasks.
+        # The topology master controls these restarts, and all tasks of a region wait for each other.
         return Decision(True)
     if ran_s >= max(HEALTHY_RUN_S, HEALTHY_RUN_PAUSES * history.last_pause_s):
         history.streak, history.raised, history.healthy_at = 0, 0, now

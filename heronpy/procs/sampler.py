@@ -29,11 +29,11 @@ from heronpy.common.folders import write_private_text
 from heronpy.procs.heap import LIMIT_MAX_S, count_types
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-#: Maximum duration and rate of sampling, for any values in the file.
+#: Maximum duration and rate of sampling, whatever the request file contains.
 DURATION_MAX_S = 600.0
 RATE_MAX = 1000
-#: Maximum of distinct stacks, and of frames per stack; further stacks are counted as discarded, and longer ones are
-#: cut.
+#: Maximum number of distinct stacks, and of frames per stack. Further stacks are counted as discarded, and longer
+#: stacks are truncated.
 STACKS_MAX = 20_000
 DEPTH_MAX = 200
 THREAD = "sampler"
@@ -57,7 +57,7 @@ def install(folder: str, roots: Sequence[object] = ()) -> None:
     `roots` are additional objects where the count of objects starts (see `heap`).
     """
     running = threading.Lock()
-    # faulthandler installs no handler while the registration by the fork server exists.
+    # faulthandler installs no handler while the fork server's registration exists.
     faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
 
@@ -69,7 +69,7 @@ def install(folder: str, roots: Sequence[object] = ()) -> None:
             wanted = json.loads(ask.read_text(encoding="utf-8"))
             if "heap" in wanted:
                 found = _count(wanted["heap"], roots)
-                # The client that has the answer may send its next request immediately.
+                # Released first, because a client that has the answer may immediately send its next request.
                 running.release()
                 _answer(answer, found)
                 return
@@ -100,13 +100,13 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
             signal.setitimer(signal.ITIMER_PROF, 0)
         rows = [{"stack": stack, "seconds": seconds} for stack, seconds in samples.close().items()]
     finally:
-        # The client that has the answer may send its next request immediately.
+        # Released first, because a client that has the answer may immediately send its next request.
         running.release()
     _answer(answer, {"rows": rows, "discarded": samples.discarded})
 
 
 def _count(wanted: Mapping[str, Any], roots: Sequence[object]) -> Mapping[str, Any]:
-    """Count the objects in the main thread, so that it runs no other code meanwhile."""
+    """Count the objects in the main thread, so that it runs no other code during the count."""
     top, limit_s = int(wanted["top"]), min(float(wanted["limit_s"]), LIMIT_MAX_S)
     try:
         return asdict(count_types(top, limit_s, roots))

@@ -24,9 +24,9 @@ class ProcessSpec(Struct, frozen=True):
     #: Whether its permanent failure ends the supervisor itself.
     critical: bool = False
     user_code: bool = False
-    #: Whether its user code ran under an earlier supervisor; then an exception at its start counts like a later one.
+    #: Whether its user code ran under an earlier supervisor. An exception at its start then counts like a later one.
     has_run: bool = False
-    #: 0: not checked for hanging.
+    #: Time without a report after which it counts as hung; 0: not checked for hanging.
     hang_timeout_s: float = 0.0
     stop_grace_s: float = 2.0
     #: Resident memory above which it is restarted; 0: no limit.
@@ -44,7 +44,7 @@ class ProcessState(Enum):
     STOPPED = "stopped"
 
 
-#: The states in records.
+#: The states as values in records for the topology master.
 STATES = {
     ProcessState.STARTING: control_pb2.PROC_STARTING,
     ProcessState.RUNNING: control_pb2.PROC_RUNNING,
@@ -53,7 +53,7 @@ STATES = {
     ProcessState.FAILED: control_pb2.PROC_FAILED,
     ProcessState.STOPPED: control_pb2.PROC_STOPPED,
 }
-#: The reasons in records.
+#: The exit reasons as values in records for the topology master.
 EXITS: dict[ExitReason | None, control_pb2.ExitReason] = {
     None: control_pb2.EXIT_NONE,
     ExitReason.OK: control_pb2.EXIT_OK,
@@ -148,7 +148,7 @@ class Overgrown(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True):
-    """A sign of life that the process has sent."""
+    """A report from a process, which shows that the process is alive."""
 
     name: str
     number: int
@@ -222,7 +222,7 @@ class Ended(Struct, frozen=True):
     spec: ProcessSpec
     reason: ExitReason
     detail: str
-    #: Whether an exception of user code, which the process has reported, ended it.
+    #: Whether an exception of user code ended it. The process has reported the exception.
     raised: bool = False
     #: Whether user code ended it with an exit code.
     left: bool = False

@@ -1,4 +1,4 @@
-"""The state machine that keeps a set of processes running: it starts, restarts, gives up and stops them in order. Pure.
+"""The state machine that keeps a set of processes running: it starts, restarts and stops them in order. Pure.
 
 The executor uses it for the processes of its container, and the scheduler uses it for its containers.
 
@@ -6,7 +6,7 @@ Invariants:
 - A name has at most one incarnation at a time: the next Start is emitted only after the previous incarnation has
   exited.
 - The incarnation numbers of a name only increase.
-- No process is started once StopAsked was handled.
+- No process is started once StopAsked has been handled.
 - A process that has used up its budget is FAILED and is reported with the cause; the other processes keep running.
 """
 
@@ -50,11 +50,11 @@ from heronpy.procs.supervision import (
 
 #: Time between the request for stack traces and the kill of a hung process.
 DUMP_GRACE_S = 0.3
-#: No event for this long means that this process was paused: silence then proves nothing.
+#: If no event arrives for this long, this process was paused, so silent processes may still be healthy.
 OWN_STALL_S = 5.0
-#: A process that SIGKILL ends above this share of its memory limit ran out of memory, whoever sent the signal.
+#: A process ran out of memory if SIGKILL ended it above this share of its memory limit, whoever sent the signal.
 AT_LIMIT = 0.95
-#: Starts that one supervisor can number (16 bits of a child's epoch).
+#: Maximum number of starts of one process (16 bits of a child's epoch).
 NUMBER_MAX = 0xFFFF
 
 
@@ -80,20 +80,20 @@ class _Process(Struct):
     deadline: float | None = None
     started: float = 0.0
     last_report: float | None = None
-    #: The stopping process has been sent SIGKILL.
+    #: Whether the stopping process has been sent SIGKILL.
     killed: bool = False
     exit_reason: ExitReason | None = None
     exit_detail: str = ""
-    #: The reason of its requested restart.
+    #: The reason for its requested restart.
     exit_wish: str = ""
     peak_bytes: int = 0
-    #: Whether its user code has run once; then an exception at a later start counts like one while running.
+    #: Whether its user code has run once. An exception at a later start then counts like one while running.
     has_run: bool = False
     #: Whether an exception in user code ended the current or last incarnation.
     raised: bool = False
     #: Whether user code ended the last incarnation with an exit code.
     left: bool = False
-    #: Whether `exit_detail` has a limit and the peak of the same measure.
+    #: Whether `exit_detail` contains a memory limit and the peak of the same measure.
     memory_told: bool = False
     outlook: Outlook = field(default_factory=Outlook)
     history: RestartHistory = field(default_factory=RestartHistory)
@@ -247,7 +247,7 @@ class Supervisor:
         process.left = by_user_code(event.status, hints)
         process.raised = code == exit_codes.USER_EXCEPTION and not process.left
         process.has_run = process.has_run or process.raised
-        # A task that ends with a MemoryError reports limit and peak of its address space itself.
+        # A task that ends with a MemoryError itself reports the limit and the peak of its address space.
         process.memory_told = hints.memory_told or (hints.memory_error and process.raised)
         return self._ended(process, classify(event.status, hints), event.detail, now)
 

@@ -24,18 +24,18 @@ USS_INTERVAL_S = 30.0
 IDLE_FACTOR = 10
 IDLE_SHARE, SAME_SIZE = 0.01, 1 / 16
 _TICK_S, _PAGE = 1.0 / os.sysconf("SC_CLK_TCK"), resource.getpagesize()
-#: Fields of /proc/PID/stat after the name: CPU time of the user and the system in ticks, resident size in pages.
+#: Fields of /proc/PID/stat after the name: user and system CPU time in ticks, resident size in pages.
 _USER, _SYSTEM, _RESIDENT = 11, 12, 21
-#: Bytes to read from a file, which is more than the fields that are used.
+#: Maximum bytes to read from a file; the fields that are used need fewer.
 _BYTES = 4096
-#: Fields of the line "cpu" in /proc/stat that are time without work: idle and iowait.
+#: Fields of the line "cpu" in /proc/stat with the time without work: idle and iowait.
 _RESTING = slice(3, 5)
-#: Fields from user to steal; guests' time after them is included in the user's.
+#: Fields from user to steal. The fields after them (time of guests) are included in the user time.
 _ALL = slice(0, 8)
 
 
 class KeptFiles:
-    """Keeps small files in /proc open, because reading an open file again costs only a quarter to a third as much.
+    """Keeps small files in /proc open, because reading an open file again is three to four times cheaper.
 
     Each path has one descriptor. The descriptor of an ended process returns no data, even if the pid was reused.
     """
@@ -73,8 +73,8 @@ class Usage(Struct):
     cpu_s: float = 0.0
     rss_bytes: int = 0
     uss_bytes: int = 0
-    #: Each shared page divided among the processes that share it, so that sums count it once. Between measurements it
-    #: changes with the resident size.
+    #: The proportional size: each shared page is divided among the processes that share it, so that sums count the page
+    #: once. Between measurements, this size changes with the resident size.
     pss_bytes: int = 0
 
 
@@ -96,7 +96,7 @@ class _Meter(Struct):
 def look_at(pid: int, files: KeptFiles) -> tuple[float, int]:
     """The CPU seconds and resident bytes of a process; raises OSError or psutil.Error if it is not accessible."""
     try:
-        # A name may hold spaces and brackets.
+        # A process name may contain spaces and parentheses.
         fields = files.read(_stat(pid)).rpartition(b")")[2].split()
         return (int(fields[_USER]) + int(fields[_SYSTEM])) * _TICK_S, int(fields[_RESIDENT]) * _PAGE
     except FileNotFoundError:
@@ -131,7 +131,7 @@ class UsageMeter:
         self._meters: dict[int, _Meter] = {}
         self._files = KeptFiles()
         self._measured_at = float("-inf")
-        #: Whether, between the last two measurements, no process began, ended, grew or did more than report.
+        #: Whether, between the last two measurements, no process began, ended, grew, or did more than send reports.
         self.calm = False
 
     def measure(self, pids: Iterable[int], now: float) -> None:

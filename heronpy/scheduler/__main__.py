@@ -24,7 +24,7 @@ from heronpy.scheduler.guardian import Pulse, guard
 
 
 def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor") -> int:
-    """Run the scheduler below a guardian; returns its exit code."""
+    """Run the scheduler as the child of a guardian; returns its exit code."""
     parser = argparse.ArgumentParser(prog="heronpy.scheduler", description="The scheduler of one topology.")
     parser.add_argument("--launch", required=True, help="path of launch.json")
     arguments = parser.parse_args(argv)
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
     try:
         submitted = load_submitted(launch_file)
         launch = LaunchSpec(submitted, make_here(submitted, launch_file))
-        # All other processes of the topology on this host read it.
+        # All other processes of the topology on this host read this file.
         save_here(launch.here, launch_file)
         make_folders(launch.log_dir)
         log_file = str(launch.log_dir / "scheduler.log")
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
         os.dup2(fd, stream)
     os.close(fd)
     if submitted.engine:
-        # Imported before the guardian forks, so that the successor of a killed scheduler has it already.
+        # Imported before the guardian forks, so that the successor of a killed scheduler need not import it.
         import heronpy.scheduler.reconciler  # noqa: F401
     return guard(lambda pulse: run(launch, launch_file, executor_module, pulse))
 

@@ -36,18 +36,19 @@ from heronpy.scheduler.placement_events import Activate, Effect, Entry, Event, F
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: Maximum number of log ends that wait to be written; a container repeats one that is refused.
+#: Maximum number of log ends that wait to be written. A container resends a refused log end.
 LOGS_MAX = 64
 #: Hellos that may wait until the package is packed.
 HELLOS_MAX = 2000
-#: A state manager that has lost its records may be behind by at most this number; a higher number is a forgery.
+#: A state manager that has lost its records may lack at most this number of submissions. A submission with a higher
+#: number is a forgery.
 AHEAD_MAX = 1000
 EPOCH_MAX = 1 << 40
 SPANS_MAX = 16
 _SPAN_NAME_MAX = 40
 _TAIL_BYTES = 4096
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: Maximum number of open requests; more cannot come from this topology's submissions.
+#: Maximum number of open requests; the submissions of this topology cannot have more.
 WAITING_MAX = 10_000
 
 
@@ -59,12 +60,11 @@ class _Open:
 
 
 class Renewals:
-    """The open requests of containers: the last request of each submission.
+    """The open requests of containers: the last request of each submission, by (container, submission).
 
-    The key is (container, submission).
-
-    A standby's request is answered when there is news for it, or after the request's waiting time. A request from an
-    acting container is answered immediately. An earlier request that is still open gets an answer without news.
+    A standby's request is answered when there is a verdict for it, or after the request's waiting time. A request from
+    an acting container is answered immediately. If a submission sends another request, its open request is answered
+    without a verdict.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Renewals:
         return answer
 
     def received_at(self, who: tuple[int, int]) -> float | None:
-        """When the open request of a submission arrived; None if there is none."""
+        """When the open request of a submission arrived; None if it has no open request."""
         found = self._open.get(who)
         return found.received_at if found is not None else None
 
@@ -95,7 +95,7 @@ class Renewals:
         why: str = "",
         after: endpoint_pb2.Cause | None = None,
     ) -> bool:
-        """Answer the open request of a submission; returns False if there is none."""
+        """Answer the open request of a submission; returns False if it has no open request."""
         found = self._open.pop(who, None)
         if found is None or found.answer.done():
             return False
@@ -120,7 +120,11 @@ class Terms:
 
 
 class Admission:
-    """`handle` passes events to placement; `now` is placement's clock. `permit` is None until this scheduler has it."""
+    """Admits containers and answers their requests.
+
+    `handle` passes events to placement, and `now` is placement's clock. `permit` is None until this scheduler has a
+    permit.
+    """
 
     def __init__(self, terms: Terms, handle: Callable[[Event], list[Effect]], now: Callable[[], float]) -> None:
         self._terms = terms
@@ -139,26 +143,26 @@ class Admission:
         self.packages: dict[str, PackageEndpoint] = {}
         self._logs = KeptLogs(terms.launch.log_dir)
         self._writing = asyncio.Lock()
-        #: Submissions without a log so far, with their hosts; and submissions that have sent one.
+        #: The submissions that have not sent a log yet, with their hosts; and the submissions that have sent one.
         self._silent: dict[Who, str] = {}
         self._sent: set[Who] = set()
         self._log_ends = self._hellos = 0
         #: By container: a submission that was refused or has ended, and the reason as a sentence.
         self._final_message: dict[int, tuple[int, str]] = {}
-        #: Steps of starts by container, for its newest submission that has reported them.
+        #: By container: the newest submission that has reported the steps of its start, and these steps.
         self._starts: dict[int, tuple[int, list[endpoint_pb2.StartSpan]]] = {}
         #: The submissions of a container that may exist.
         self.known: Callable[[int], Sequence[int]] = lambda container: ()
-        #: Its entry in the ledger; None for an unknown container.
+        #: The ledger entry of a container; None for an unknown container.
         self.entry_of: Callable[[int], Entry | None] = lambda container: None
-        #: Whether the submission has reported that none of its processes runs any more.
+        #: Whether a submission has reported that all of its processes have ended.
         self.stopped: Callable[[int, int], bool] = lambda container, submission: False
         folder = endpoint_keys.folder_of(terms.launch.working_dir)
         self._bindings = Bindings(folder, lambda who: who[1] in self.known(who[0]))
-        #: Hellos of a process that is not the bound one of its submission, and hellos of another release of heronpy or
+        #: Number of hellos from processes to which the submission is not bound, and from other releases of heronpy or
         #: Python.
         self.impostors = self.releases = 0
-        #: Requests that were refused for now, because too many are open.
+        #: Number of requests that were temporarily refused, because too many were open.
         self.busy = 0
 
     def start(self) -> None:
@@ -195,7 +199,7 @@ class Admission:
 
     # ---- answers ----------------------------------------------------------------------------
     def answer(self, effect: Activate | Grant | Fence) -> None:
-        """Answer the last request of a submission; does nothing if there is none, or if the permit forbids it."""
+        """Answer the open request of a submission; does nothing without a request, or if the permit forbids it."""
         who = effect.container, effect.submission
         received_at = self._renewals.received_at(who)
         if received_at is None:
@@ -274,7 +278,7 @@ class Admission:
         if entry is not None and who[1] > entry.submitted:
             if who[1] > entry.submitted + AHEAD_MAX:
                 raise InvalidRpcError(f"container {who[0]} has no submission {who[1]}; it was never submitted")
-            # After the state manager has lost its records, the engine's next list shows the submission.
+            # If the state manager has lost its records, the engine's next list will show the submission.
             raise RetryableRpcError(f"container {who[0]} has no submission {who[1]} yet; try again")
         if len(nonce) != NONCE_BYTES:
             raise InvalidRpcError(f"a hello needs a nonce of {NONCE_BYTES} bytes, not {len(nonce)}")
@@ -301,16 +305,16 @@ class Admission:
             )
 
     async def renew(self, who: Who, renew: endpoint_pb2.Renew) -> endpoint_pb2.Renewed:
-        """Grant, activate or fence a submission; a standby's request waits until there is news for it."""
+        """Grant, activate or fence a submission; a standby's request waits until there is a verdict for it."""
         self._check_ready()
         if max(renew.epoch, renew.stopped) > EPOCH_MAX:
             raise InvalidRpcError(f"container {who[0]} claims an epoch that it never received")
         answer = self._renewals.open(who, renew.number, self._now())
         number, host = self._hosts.get(who[0], (0, ""))
         if who not in self._sent:
-            self._silent.setdefault(who, "")  # a submission that an earlier scheduler has admitted
+            self._silent.setdefault(who, "")  # an earlier scheduler has admitted the submission
         self._handle(Heard(*who, renew.epoch, renew.stopped, host if number == who[1] else ""))
-        # A standby that is silent for two renewals is not activated, so no request waits longer than one.
+        # A standby that is silent for two renewal intervals is not activated, so no request waits longer than one.
         waits = not renew.epoch and renew.wait_s > 0.0
         wait_s = min(renew.wait_s, self._terms.times.renew_s) if waits else 0.0
         if not answer.done():
@@ -351,7 +355,7 @@ class Admission:
         """Note missing logs of vanished submissions or, with `all_left`, of all submissions that have sent none."""
         gone = [who for who in self._silent if all_left or who[1] not in self.known(who[0])]
         self._sent = {who for who in self._sent if who[1] in self.known(who[0])}
-        # All are removed before the first write, because during it another call may report the same loss.
+        # All are removed before the first write, because another call may report the same loss during the write.
         for who, host in [(who, self._silent.pop(who)) for who in gone]:
             try:
                 async with self._writing:

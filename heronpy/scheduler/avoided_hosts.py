@@ -16,7 +16,7 @@ class Avoided:
     host: str
     until: float
     why: str = ""
-    #: The user who drains it; empty if it is not being drained.
+    #: The user who requested a drain of the host; empty if the host is not being drained.
     by: str = ""
     #: Its containers are still being moved away.
     draining: bool = False
@@ -24,7 +24,8 @@ class Avoided:
 
 class AvoidedHosts:
     """Avoids each host for `avoid_s` after the last `add` or after its drain has ended.
-    `known` has an earlier scheduler's avoided hosts. A host that lost a container and is drained has two entries.
+
+    `known` contains an earlier scheduler's avoided hosts. A host that lost a container and is drained has two entries.
     """
 
     def __init__(self, avoid_s: float, known: Iterable[Avoided] = ()) -> None:
@@ -51,7 +52,7 @@ class AvoidedHosts:
             self._found[host, True] = replace(found, until=now + self.avoid_s, draining=False)
 
     def lift(self, host: str) -> bool:
-        """Stop avoiding a host, unless its drain continues; returns whether the host had been avoided."""
+        """Stop avoiding a host; returns False if the host is being drained or was not avoided."""
         if host in self.draining():
             return False
         found = [key for key in self._found if key[0] == host]

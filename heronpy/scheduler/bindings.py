@@ -41,7 +41,7 @@ class Bindings:
         self._writing = asyncio.Lock()
 
     def load(self) -> None:
-        """Load the bindings of earlier schedulers; raises ConfigError if the file is damaged or others can write it."""
+        """Load the bindings of earlier schedulers; raises ConfigError if the file is damaged or writable by others."""
         if not self._file.exists():
             return
         try:
@@ -49,7 +49,7 @@ class Bindings:
             self._bound = {(int(one[0]), int(one[1])): str(one[2]) for one in found}
         except (ValueError, TypeError, IndexError, KeyError):
             raise ConfigError(
-                f"{self._file} (the containers' processes) is damaged; kill the topology and submit it again"
+                f"{self._file}, a record of container processes, is damaged; kill the topology and submit it again"
             ) from None
         self._written = dict(self._bound)
 

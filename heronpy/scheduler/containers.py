@@ -28,7 +28,7 @@ def with_standby(containers: Iterable[int], standbys: int) -> tuple[int, ...]:
 
 
 def container_specs(requests: Mapping[int, ResourceRequest], standbys: int) -> tuple[ContainerSpec, ...]:
-    """The containers to request from an engine. Container 0 and those with a standby avoid each other's hosts."""
+    """The containers to request from an engine. Container 0 and containers with a standby avoid each other's hosts."""
     numbers = sorted(requests)
     apart = with_standby(numbers, standbys)
     return tuple(
@@ -56,7 +56,7 @@ def record_of(
     its last message before it ended.
     """
     failed = view.phase is Phase.FAILED
-    # Between two submissions the engine does not list the container, and nothing else says why the last one ended.
+    # Between two submissions, the engine does not list the container and cannot report why the last one ended.
     ended = failed or not view.engine_id
     words = f"{view.words}: {termination_report}" if ended and termination_report and view.exit_reason else view.words
     why = explained.get(view.engine_id) if view.phase is Phase.QUEUED else None

@@ -5,7 +5,7 @@ process gets in the answer to the hello. The user's clients on other hosts have 
 requests through the endpoint (`relay`) and read the state, but not act as containers. The endpoint checks a request's
 sender and size; `Handlers` carry it out. A restarted scheduler uses the same port, so that containers find it again.
 
-Invariants: no message ends the scheduler; a refusal is one sentence; the data kept per container is bounded.
+Invariants: no message can end the scheduler; a refusal is one sentence; the data kept per container is bounded.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ PORT_AGAIN_S = 0.05
 #: Number of ports that are tried; with several addresses, a port must be free at each of them.
 PORT_TRIES = 100
 _PORT_FILE = "endpoint.json"
-#: Maximum number of messages that wait for the endpoint and for one of its peers; their largest size bounds the bytes.
-#: Fewer messages that are larger than a piece of a package may wait: see `large_answers`.
+#: Maximum number of messages that wait for the endpoint, and for one of its peers. With the maximum size of a message,
+#: this bounds the bytes. Messages larger than a piece of a package have a lower limit: see `LargeAnswers`.
 RECEIVES_MAX = 8
 SENDS_MAX = 256
 #: Size limit of all requests that carry no data.
@@ -56,7 +56,7 @@ _ASKED = _OF_CONTAINERS | _OF_CLIENTS | {"hello"}
 
 
 class Handlers(Protocol):
-    """The handlers of the endpoint's requests; if a handler raises a HeronError, the request is refused."""
+    """The handlers of requests to the endpoint. If a handler raises a HeronError, the request is refused."""
 
     def hello(self, hello: endpoint_pb2.Hello) -> Awaitable[endpoint_pb2.Welcome]: ...
 
@@ -113,9 +113,10 @@ class ControlEndpoint:
         self._topology_id = topology_id
         self._handlers = handlers
         self._state = state
-        #: Requests that were refused because the sender is unknown, was replaced, or sent too much.
+        #: Numbers of requests that were refused because the sender is unknown, was replaced, sent too much, or used a
+        #: session of another kind of sender.
         self.unknown = self.replaced = self.oversized = self.not_theirs = 0
-        #: Passes on requests of clients; None until the scheduler is ready for that.
+        #: Forwards requests from clients; None until the scheduler is ready to forward them.
         self.relay: Relay | None = None
         self._authenticator = Authenticator(keys.keys, users=clients)
         try:
@@ -163,7 +164,7 @@ class ControlEndpoint:
         if field not in _ASKED:
             # Checked before the size, because an unknown request may not have one.
             raise InvalidRpcError(
-                f"the control endpoint of topology {self._topology_id} does not know the request {field!r}"
+                f"the control endpoint of topology {self._topology_id} does not support the request {field!r}"
             )
         if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
             self.oversized += 1
@@ -218,7 +219,7 @@ class ControlEndpoint:
         container, submission = who
         holder = self._handlers.holder_of(container)
         if submission < holder:
-            # Messages of its last processes may be read after its final message, which came over another connection.
+            # Messages from its last processes may be read after its final message, which uses another connection.
             self.replaced += not self._handlers.has_stopped(who)
             raise FencedError(f"container {container}, submission {submission}, was replaced by submission {holder}")
 
@@ -250,7 +251,7 @@ class ControlEndpoint:
                 self.unknown += 1
                 raise InvalidRpcError("the sender of this call has not opened the session that it refers to")
             self._check_acts(who)
-        # A session that is not connected sees a change with its next request.
+        # A session without a connection learns of a change in the answer to its next request.
         return self._state.call(body, container, request, lambda changed: self._server.send(identity, changed))
 
 
@@ -258,8 +259,7 @@ class ControlEndpoint:
 def bind_endpoint(
     working_dir: str, addresses: Sequence[str], port_range: str, make: Callable[[list[str]], ControlEndpoint]
 ) -> ControlEndpoint:
-    """Open the endpoint at all addresses with the same port: the port of an earlier scheduler, else any port of the
-    range.
+    """Open the endpoint at all addresses with one port: the earlier scheduler's port, or else any port of the range.
 
     `make` creates the endpoint. Raises ConfigError if an address does not belong to this host, or no port is free.
     """

@@ -1,7 +1,7 @@
 """Calls an engine, one call at a time: first commands, then lists, then the reasons why containers are waiting.
 
-The results become events for placement. Calls to an engine that is away or hangs are repeated. A command that the
-engine did not accept is dropped, because placement repeats it.
+The results become events for placement. Calls to an engine that is unavailable or hangs are repeated. A command that
+the engine did not accept is dropped, because placement repeats it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from heronpy.scheduler.placement_events import Cancel, EngineAway, Event, Listed
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: Interval at which the reason of the same waiting container is requested.
+#: Interval between two requests for the reason why the same container is waiting.
 EXPLAIN_EVERY_S = 10.0
 #: Time after a command until a list may show its effect.
 LOOK_SOON_S = 0.3
@@ -51,7 +51,7 @@ class EngineCalls:
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        #: When the current call began; None if there is none.
+        #: When the current call began; None if no call is in progress.
         self._since: float | None = None
         threading.Thread(target=self._run, name="engine", daemon=True).start()
 
@@ -150,15 +150,15 @@ class EngineClient:
                     await self._act()
                 except FencedError:
                     return
-                except (HeronError, OSError) as error:  # the state manager is away: the command is given again
+                except (HeronError, OSError) as error:  # the state manager is away, so placement repeats the command
                     log.debug("cannot send a command to the engine: %s", error)
                 if self._now() >= self._look_at:
                     await self._list()
 
     async def _pause(self) -> None:
-        # An engine without notifications calls `look` every `poll_s`; this covers an engine that has missed a change.
+        # An engine without notifications calls `look` every `poll_s`; this line also covers missed notifications.
         self._look_at = min(self._look_at, self._listed_at + 2 * self._poll_s)
-        # Limits the rate of requests to the engine, even if changes are frequent.
+        # Limit the rate of requests to the engine, even if changes are frequent.
         self._look_at = max(self._look_at, self._listed_at + min(LOOK_SOON_S, self._poll_s))
         left = self._look_at - self._now()
         if left <= 0 or self._submits or self._cancels:

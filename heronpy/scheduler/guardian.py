@@ -1,6 +1,6 @@
 """The parent of a scheduler: a small process that restarts the scheduler when the scheduler is killed or hangs.
 
-Without a guardian, a topology would end with its scheduler, which is the process that replaces all others.
+Without a guardian, a topology would end with its scheduler, because the scheduler restarts all other processes.
 
 Invariants:
 - The scheduler never outlives its guardian: the kernel kills it, and its fork server then ends all processes of the
@@ -8,8 +8,8 @@ Invariants:
 - Signals that ask the guardian to end are forwarded to the scheduler.
 - A scheduler that exits on its own is restarted only if its exit code is START_OVER, or if it failed without announcing
   its end and an earlier scheduler had run.
-- A scheduler is killed and replaced if its event loop has been blocked for HANG_S, or has not begun to run START_S
-  after the start.
+- A scheduler is killed and replaced if its event loop has been blocked for HANG_S, or is not running START_S after the
+  start of the scheduler.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ log = logging.getLogger("heronpy.scheduler")
 START_OVER = 75
 LIMITS = RestartLimits(backoff_s=0.05, backoff_max_s=5.0, budget=10, window_s=300.0)
 
-#: A scheduler without a sign of life for this time is killed.
+#: A scheduler that sends no heartbeat for this time is killed.
 HANG_S = 10.0
-#: The first sign may take longer: the scheduler loads its modules, binds its predecessor's port, and calls state
-#: manager and engine, each with its own deadline.
+#: The first heartbeat may take longer: the scheduler loads its modules, binds its predecessor's port, and calls the
+#: state manager and the engine, each with its own deadline.
 START_S = 120.0
-#: A scheduler that has announced its end gets this time, because a thread may hang in a file system.
+#: A scheduler that has announced its end is killed after this time, because a thread may hang in a file system.
 END_S = 60.0
 #: Limits for failures after the first successful start, whose cause may be a temporary outage.
 LATER = RestartLimits(backoff_s=1.0, backoff_max_s=60.0, budget=1000, window_s=3600.0)
-#: Interval at which the guardian checks for signs of life.
+#: Interval at which the guardian checks for heartbeats.
 _LOOK_S = 2.0
 
 _ASKS = (signal.SIGTERM, signal.SIGINT)
@@ -92,25 +92,25 @@ class _Signals:
 
 
 class Pulse:
-    """The pipe through which a scheduler's event loop sends signs of life to its guardian."""
+    """The pipe through which a scheduler's event loop sends heartbeats to its guardian."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def beat(self) -> None:
-        """Send a sign of life from the event loop. After the first sign, the guardian expects the next ones sooner."""
+        """Send a heartbeat from the event loop. After the first, the guardian expects one at least every `hang_s`."""
         self._write(b"+")
 
     def end(self) -> None:
-        """Announce that the scheduler is ending; the guardian then expects no further signs of life."""
+        """Announce that the scheduler is ending; the guardian then expects no further heartbeats."""
         self._write(b".")
 
     def _write(self, sign: bytes) -> None:
-        with contextlib.suppress(OSError):  # a full pipe has enough beats, and a closed pipe has no reader
+        with contextlib.suppress(OSError):  # a full pipe has enough heartbeats, and a closed pipe has no reader
             os.write(self._writer, sign)
 
     def read(self) -> bytes:
-        """Read the signs of life since the last call; called by the guardian."""
+        """Read the heartbeats since the last call; called by the guardian."""
         try:
             return os.read(self._reader, 65536)
         except BlockingIOError:
@@ -127,14 +127,14 @@ class Watchman:
 
     def __init__(self, hang_s: float, start_s: float, now: float) -> None:
         self._hang_s = hang_s
-        #: How long the scheduler may be silent now.
+        #: How long the scheduler may currently be silent.
         self.patience_s = start_s
         self._alive_at = self._looked_at = now
-        #: Whether it has shown a sign of life; whether it has announced its end.
+        #: Whether the scheduler has sent a heartbeat; whether it has announced its end.
         self.lived = self.ends = False
 
     def hangs(self, signs: bytes, now: float) -> bool:
-        """Whether the scheduler hangs, given the signs of life since the last call (about every `_LOOK_S`)."""
+        """Whether the scheduler hangs, given its heartbeats since the last call (about every `_LOOK_S`)."""
         slept, self._looked_at = now - self._looked_at, now
         if signs or slept > 3 * _LOOK_S:
             self._alive_at = now
@@ -151,8 +151,7 @@ def guard(
     start_s: float = START_S,
     what: str = "scheduler",
 ) -> int:
-    """Run `run` in a child process, and again whenever the child is killed or hangs; returns the last child's exit
-    code.
+    """Run `run` in a child process, and again if the child is killed or hangs; returns the last child's exit code.
 
     `what` names the process in the log. Call this before the process has threads, sockets or locks.
     """

@@ -1,4 +1,4 @@
-"""Stores the last parts of logs, which ending containers on other hosts send, in the topology's log folder.
+"""Stores, in the topology's log folder, the last parts of logs that ending containers on other hosts send.
 
 Each process has one file, `<process>.log`, where `heron logs` looks for it; the scheduler is the only process on this
 host that writes the file. The last part of a log is appended after a line that names the host. A file that would grow
@@ -23,7 +23,7 @@ from heronpy.common.units import format_bytes
 FILES_MAX = 2000
 FILE_MAX_BYTES = 4 << 20
 END_MAX_BYTES = 1 << 20
-#: Leaves room for ".log" in a file name.
+#: Maximum length of a process's name, which leaves room for ".log" in the file name.
 _NAME_MAX_BYTES = 240
 _OWN = re.compile(r"scheduler(\..*)?")
 _NUMBERED = re.compile(r"(?:executor|stmgr|bootstrap)-(\d+)")

@@ -38,13 +38,13 @@ def fencing_of(asked: str, mode: str, state_at_endpoint: bool) -> Fencing:
 
 
 class Grants:
-    """The leases of all containers. `since` is the result of `LeaseTimes.silence_from`."""
+    """The leases of all containers. `since`, from `LeaseTimes.silence_from`, is when silence begins to count."""
 
     def __init__(self, times: LeaseTimes, fencing: Fencing, since: float) -> None:
         self._times = times
         self._fencing = fencing
         self._since = since
-        #: When the submission that may act for a container last sent a request; without an entry none may act.
+        #: By container: when the submission that may act last sent a request. Without an entry, no submission may act.
         self._heard: dict[int, float] = {}
 
     def hold(self, container: int, now: float) -> None:

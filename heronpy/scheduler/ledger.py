@@ -1,7 +1,7 @@
 """Stores in the state manager the permit and the ledger of a scheduler whose containers run on an engine.
 
 The permit is the ephemeral node with the scheduler's location. The ledger is another node. Each write states the
-version that this scheduler last read or wrote. A scheduler that takes the permit immediately writes the ledger, so that
+version that this scheduler last read or wrote. A scheduler that takes the permit writes the ledger immediately, so that
 later writes by its predecessor are refused. All calls block, so call them in a thread.
 
 Times in the ledger are wall times, because the scheduler's monotonic clock restarts when its host boots.
@@ -32,9 +32,9 @@ class Taken(NamedTuple):
     """The records that a scheduler finds when it takes the permit."""
 
     ledger: Ledger
-    #: All earlier schedulers are known to have ended.
+    #: Whether all earlier schedulers are known to have ended.
     alone: bool
-    #: The topology was killed, and its remaining processes have to be ended.
+    #: Whether the topology was killed, so that its remaining processes must be ended.
     killing: bool = False
     #: Hosts that get no containers.
     hosts: tuple[Avoided, ...] = ()
@@ -84,10 +84,9 @@ class LedgerStore:
 
     # ---- ledger -----------------------------------------------------------------------------
     def write(self, ledger: Ledger, killing: bool = False, hosts: Sequence[Avoided] = ()) -> None:
-        """Prove the permit, and then write the ledger; raises FencedError if another scheduler has meanwhile written
-        it.
+        """Prove the permit, and then write the ledger; raises FencedError if another scheduler has written the ledger.
 
-        After any other error the ledger may have been written; the same or a later ledger can be written again.
+        After any other error, the ledger may have been written. The same or a later ledger can then be written again.
         """
         with self._writing:
             draft = plan_pb2.PlacementLedger(
@@ -217,7 +216,7 @@ def _parse(data: bytes) -> plan_pb2.PlacementLedger:
 
 
 def trace_of(pid: int, permit: str) -> plan_pb2.SchedulerTrace:
-    """The identity of a process, with which a later scheduler on this host can check whether the process has ended."""
+    """The identity of a process. A later scheduler on this host uses it to check whether the process has ended."""
     one = KnownProcess.of(pid)
     return plan_pb2.SchedulerTrace(host=one.host, pid=pid, started=one.started, permit=permit, pids=one.namespace)
 

@@ -62,14 +62,17 @@ log = logging.getLogger("heronpy.scheduler")
 RESTART_MAX_S = 30.0
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
-#: Interval at which the event loop sends signs of life to the guardian.
+#: Interval at which the event loop sends heartbeats to the guardian.
 PULSE_S = 2.0
 ASKED = "a user requested it"
 CAUSE_MAX_CHARS = 400
 
 
 class LocalScheduler:
-    """`await run()` returns the exit code. The fork server must have been started before the loop."""
+    """The local scheduler of one topology; `await run()` returns the exit code.
+
+    The fork server must have been started before the event loop.
+    """
 
     def __init__(
         self,
@@ -152,7 +155,7 @@ class LocalScheduler:
         log.info("the scheduler of %s runs as process %d", launch.topology, os.getpid())
 
     def _check_host(self) -> None:
-        """While the topology is being submitted, refuse it if it is too large for this host.
+        """Refuse the topology if it is too large for this host; checked only during its submission.
 
         After a crash, a topology starts even if the host has become too small.
         """
@@ -187,7 +190,7 @@ class LocalScheduler:
             return self._answer_kill(body.grace_s)
         if field == "restart_container":
             return self._answer_restart(body.container)
-        raise RpcError(f"the scheduler does not know the request {field!r}")
+        raise RpcError(f"the scheduler does not support the request {field!r}")
 
     async def _answer_kill(self, grace_s: float) -> control_pb2.Ok:
         await self.kill(grace_s)
@@ -219,7 +222,7 @@ class LocalScheduler:
             self._reconcile()
         self._host.handle(StopAsked("kill"))
         await self._stopped.wait()
-        # The executors are gone; this ends their descendants that are still running.
+        # The executors have ended; this ends their remaining descendants.
         self._host.close()
         if self._limited:
             container_group.remove(container_group.prefix_of(self._launch.topology_id))
@@ -281,7 +284,7 @@ class LocalScheduler:
         return Command(spec.name, self._executor_module, argv, cwd=self._launch.working_dir)
 
     def _limits(self, container: int) -> tuple[str, ...]:
-        """Flags that make an executor limit itself to the requested CPU and memory; empty if none are requested."""
+        """Flags that make an executor limit itself to the requested CPU and memory; empty if neither is requested."""
         plan = self._plan.containers if self._plan is not None and self._limited else ()
         for one in plan:
             if one.id == container and (one.required.cpu or one.required.ram_bytes):

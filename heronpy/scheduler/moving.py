@@ -1,8 +1,10 @@
 """Replaces containers at a user's request: for `heron restart`, for `heron drain`, and for changed sizes.
 
-It passes requests to placement, and waits until they are done. Invariants: a request is answered within its own time
-limit; after a failed drain each container acts on its old host or on a new one, and the drained host may get containers
-again. A drain that an earlier scheduler began is continued.
+It passes requests to placement, and waits until they have been carried out. A drain that an earlier scheduler began is
+continued.
+
+Invariants: a request is answered within its own time limit; after a failed drain, each container acts on its old host
+or on a new one, and the drained host may get containers again.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class Moves:
         #: Why the engine does not answer; empty if it does.
         self._away = away
         self._drains: dict[str, asyncio.Task[list[int]]] = {}
-        #: Host to the end of the longest wait for its drain, on the monotonic clock.
+        #: By host: when the longest wait for its drain ends, in monotonic time.
         self._until: dict[str, float] = {}
 
     def _by_container(self) -> dict[int, ContainerView]:
@@ -80,7 +82,7 @@ class Moves:
 
         if not await wait_until(done, self._change, lambda: until):
             where = standing(self._views(), containers)
-            raise DeadlineError(f"not restarted within {limit_s:g} s: {where or 'they are being replaced'}")
+            raise DeadlineError(f"the restart has not ended within {limit_s:g} s: {where or 'they are being replaced'}")
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
@@ -113,14 +115,14 @@ class Moves:
         return running
 
     def resume(self, drains: Mapping[str, str], listed: Callable[[], bool]) -> None:
-        """Continue drains (map from host to user) once `listed` returns that the hosts of all containers are known."""
+        """Continue drains (map from host to user) once `listed` is true: the hosts of all containers are then known."""
         for host, by in drains.items():
             log.info("the drain of host %s, which %s requested, continues", host, by)
             self._until[host] = time.monotonic() + self._limit_s
             self._begin(host, self._carry_on(host, by, listed))
 
     async def _carry_on(self, host: str, by: str, listed: Callable[[], bool]) -> list[int]:
-        # Waits also while the engine does not answer: without its list, the containers on the host are unknown.
+        # Also wait while the engine does not answer: without its list, the containers on the host are unknown.
         await wait_until(listed, self._change, lambda: time.monotonic() + LISTED_S)
         self._until[host] = max(self._until[host], time.monotonic() + self._limit_s)
         try:

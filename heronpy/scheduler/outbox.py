@@ -2,9 +2,9 @@
 containers.
 
 No effect that follows a `Persist` is carried out before the ledger has been written. The permit is proved before each
-command. A scheduler that has lost its permit carries out no further effects. While the state manager is away, the
-newest command of each kind for a container replaces older ones, and the newest ledger replaces older ledgers, so the
-queue is bounded.
+command. A scheduler that has lost its permit carries out no further effects. While the state manager is unavailable,
+the newest command of each kind for a container replaces older ones, and the newest ledger replaces older ledgers, so
+the queue is bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from heronpy.scheduler.placement_events import (
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: Pause before the state manager is asked again.
+#: Pause before a failed request to the state manager is repeated.
 AGAIN_S = 0.5
 
 
@@ -113,7 +113,7 @@ class Outbox:
 
     def _complain(self, text: str) -> None:
         if text and not self._away:
-            log.warning("decisions are waiting, because the state manager does not answer: %s", text)
+            log.warning("the scheduler's decisions are delayed, because the state manager does not answer: %s", text)
         elif self._away and not text:
             log.info("the state manager answers again")
         self._away = text

@@ -1,8 +1,7 @@
 """Provides a topology's package as one archive, for hosts that do not have it.
 
-The archive, created once in a separate thread, is a tar file of the package's entry in the cache, without compression,
-owners or times, so that equal packages give equal archives. The file stays in the working folder for the next
-scheduler.
+The archive is a tar file of the package's entry in the cache. It has no compression, owners or times, so equal packages
+give equal archives. It is created once, in a separate thread, and stays in the working folder for the next scheduler.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ from heronpy.storage.packages import BYTES_MAX, FILES_MAX
 log = logging.getLogger("heronpy.scheduler")
 
 PIECE_BYTES = 256 << 10
-#: How long requests to the package store are repeated; REMOVE_S applies at the end of a topology, when a user waits.
+#: How long failed requests to the package store are repeated. REMOVE_S applies at the end of a topology, when a user
+#: is waiting.
 STORE_S = 30.0
 REMOVE_S = 5.0
 #: Maximum number of pieces that are read from the disk at the same time.
 READERS_MAX = 4
-#: Requests for pieces that may wait; further requests are refused for now.
+#: Maximum number of requests for pieces that wait; further requests are temporarily refused.
 ASKING_MAX = 200
 
 
@@ -39,7 +39,7 @@ class Archive:
 
     size: int = 0
     sha256: bytes = b""
-    #: The place in the package store; empty if hosts ask the scheduler.
+    #: The folder or URL of the package store; empty if hosts fetch the archive from the scheduler.
     place: str = ""
 
 

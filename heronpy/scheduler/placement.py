@@ -51,11 +51,11 @@ from heronpy.scheduler.submissions import Container, Submission
 
 #: The shell passes an event at least this often.
 TICK_S = 1.0
-#: No event for this long means that this process was paused: silence then proves nothing.
+#: If no event arrives for this long, this process was paused, so silent containers may still be running.
 OWN_STALL_S = 5.0
 #: A list that took longer than this does not show which containers are missing now.
 LIST_LATE_S = 10.0
-#: Pause before the engine is asked again to end the same submission.
+#: Pause before the request to the engine to end a submission is repeated.
 CANCEL_AGAIN_S = 10.0
 #: A container has FAILED when the engine has called its submission hopeless for this time.
 HOPELESS_S = 30.0
@@ -194,7 +194,7 @@ class Placement(PlacementFacts):
         return effects
 
     def _on_ended(self, container: Container, seen: Seen, now: float) -> list[Effect]:
-        """Handle a confirmed end; the engine's lists repeat it for a while, but it counts only once."""
+        """Handle a confirmed end. The engine's lists repeat the end for a while, but it counts only once."""
         number = seen.submission
         if number in container.ended:
             return []
@@ -224,7 +224,7 @@ class Placement(PlacementFacts):
         what += f" ({container.exit_detail})"
         ran_s = now - one.hello_at if one.hello_at is not None else 0.0
         reason = ExitReason.PREEMPTED if one.leaving else seen.reason or ExitReason.KILLED
-        if not one.leaving:  # otherwise the reason is known already
+        if not one.leaving:  # otherwise the reason is already known
             self._blame(container, one.number, reason, f"it had ended {where}{container.exit_detail}")
         if seen.cancelled and not one.leaving:
             decision = decide_restart(CANCELLED, container.cancels, ExitReason.KILLED, ran_s, now)
@@ -249,8 +249,8 @@ class Placement(PlacementFacts):
             return [Fence(event.container, number, why)] if self._planned else []
         entry = container.entry
         if max(event.epoch, event.stopped) > entry.epoch and number >= entry.holder:
-            # Either the state manager has lost its records, or this process is no longer the scheduler. In the second
-            # case the write will fail.
+            # Either the state manager has lost its records, or this process is no longer the scheduler. In the latter
+            # case, the write will fail.
             self._write(
                 container,
                 submitted=max(number, entry.submitted),
@@ -280,7 +280,7 @@ class Placement(PlacementFacts):
                     self._write(container, cause=None)
         effects: list[Effect] = [Note(f"container {container.number} on {one.host} is reporting again")] if back else []
         asked_at, held = one.cancelled_at, number == entry.holder
-        # The engine was also asked to end it, but may be away.
+        # The engine was also asked to end it, but may be unavailable.
         patience_s = self._limits.leave_s if self._killed_at is None else self._kill_grace_s
         if asked_at is not None and (not held or now - asked_at >= patience_s):
             return [*effects, Fence(container.number, number, "it was asked to end")]
@@ -323,7 +323,7 @@ class Placement(PlacementFacts):
         effects = self._find_lost(container, now)
         wanted, holder = self._is_wanted(container), container.holder
         stays = container.stays if wanted else None
-        # A submission that was adopted and has not sent a request yet may be gone.
+        # An adopted submission that has not sent a request yet may have ended.
         sure = stays is not None and stays.heard_at is not None
         keep = next(iter(container.successors()), None) if wanted and not sure else None
         if keep is not None:
@@ -353,9 +353,9 @@ class Placement(PlacementFacts):
             if one.lost or one.is_heard(now, 2 * self._times.renew_s):
                 if one.given_up and not one.lost and not one.leaving:
                     one.leaving = True
-                    what = f"the engine has given up container {container.number}, which is still running"
-                    self._blame(container, number, ExitReason.LOST_HOST, f"the engine had given it up on {one.host}")
-                    effects += [Note(what, True), *self._avoid(one.host, "the engine has given it up", now)]
+                    what = f"the engine has abandoned container {container.number}, which is still running"
+                    self._blame(container, number, ExitReason.LOST_HOST, f"the engine had abandoned it on {one.host}")
+                    effects += [Note(what, True), *self._avoid(one.host, "the engine has abandoned a container", now)]
                 continue
             absent = one.is_absent(now, self._times.lost_s, self._awake_since)
             silent_s = now - max(one.since, one.heard_at or 0.0, self._awake_since)
@@ -365,7 +365,7 @@ class Placement(PlacementFacts):
                 if one.forced and number == container.entry.holder:
                     self._grants.release(container.number)
                 how = (
-                    "the engine has given it up"
+                    "the engine has abandoned it"
                     if one.given_up
                     else "the engine does not list it"
                     if absent
@@ -373,7 +373,7 @@ class Placement(PlacementFacts):
                 )
                 what = f"container {container.number}, submission {number} on {one.host or 'no host'}, is lost: {how}"
                 effects.append(Note(what, one.cancelled_at is None))
-                if one.cancelled_at is None:  # otherwise it was to end
+                if one.cancelled_at is None:  # otherwise it was asked to end
                     self._blame(
                         container, number, ExitReason.LOST_HOST, f"it was lost on {one.host or 'no host'}: {how}"
                     )
@@ -382,7 +382,7 @@ class Placement(PlacementFacts):
         return effects
 
     def _doubt(self, container: Container, one: Submission, now: float) -> list[Effect]:
-        """Give up a submission that will probably never run."""
+        """Cancel a submission that will probably never run, or that can be submitted again with more hosts."""
         if one.hopeless_since is not None and now - one.hopeless_since >= HOPELESS_S:
             one.cancelled_at = now
             return self._has_no_successor(container, one.words, now)

@@ -15,7 +15,7 @@ from heronpy.scheduler.avoided_hosts import Avoided
 class Phase(Enum):
     """The life-cycle state of a submission; for a container, the state that is shown to users."""
 
-    #: It waits for resources of the engine.
+    #: It waits until the engine has resources for it.
     QUEUED = "queued"
     #: It has a host but has not sent a hello yet.
     STARTING = "starting"
@@ -24,7 +24,7 @@ class Phase(Enum):
     RUNNING = "running"
     #: Its end is near: it was asked to end, or the engine will end it.
     LEAVING = "leaving"
-    #: It is silent, or the engine has given it up; it is unknown whether its processes run.
+    #: It is silent, or the engine has abandoned it. Its processes may still be running.
     UNCONFIRMED = "unconfirmed"
     #: It is not submitted again until a user restarts it.
     FAILED = "failed"
@@ -75,13 +75,13 @@ class Entry:
 
     #: The highest submission number that may have been used.
     submitted: int = 0
-    #: The submission that was activated last (0: none), and its epoch.
+    #: The last activated submission (0 if there was none), and its epoch.
     holder: int = 0
     epoch: int = 0
     past: Past = Past()
     #: The host from which it is being moved away; empty if it is not being moved.
     moves_from: str = ""
-    #: Why the holder replaced its predecessor; once the holder is to be replaced, the reason for that.
+    #: Why the holder replaced its predecessor or, if the holder itself has to be replaced, why it has to be replaced.
     cause: Cause | None = None
 
 
@@ -182,7 +182,7 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class MoveEnded:
-    """The request to move a container is over; a container that has not been asked to end yet stays on its host."""
+    """End a request to move a container. A container that has not been asked to end yet stays on its host."""
 
     container: int
 
@@ -317,7 +317,7 @@ class ContainerView:
 
     container: int
     phase: Phase
-    #: The submission that runs, or else the next one; 0: none.
+    #: The submission that is running, or else the next submission; 0 if there is neither.
     submission: int = 0
     epoch: int = 0
     engine_id: str = ""
@@ -328,5 +328,5 @@ class ContainerView:
     exit_reason: ExitReason | None = None
     #: All submissions that may exist: (number, phase).
     submissions: tuple[tuple[int, Phase], ...] = field(default=())
-    #: Why its last move was given up; empty if it was not.
+    #: Why its last move was abandoned; empty if it was not abandoned.
     unmoved: str = ""

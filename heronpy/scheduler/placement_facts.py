@@ -16,7 +16,7 @@ from heronpy.scheduler.submissions import Container, Submission
 
 #: Length limit of the sentence on why a container was started again.
 CAUSE_MAX_CHARS = 400
-#: Ends by external commands: the third within five minutes is final.
+#: The restart limits for ends by external commands: the third end within five minutes is final.
 CANCELLED = RestartLimits(backoff_s=0.2, budget=2, window_s=300.0, budgets={ExitReason.KILLED: 2})
 
 
@@ -25,15 +25,16 @@ class PlacementLimits:
     """The time limits of placement, in seconds."""
 
     restart: RestartLimits = field(default_factory=RestartLimits)
-    #: Time for a container to end by itself, once its successor stands by or a user asks for its restart.
+    #: Time for a container to end by itself, once its successor stands by or a user has requested its restart.
     leave_s: float = 30.0
-    #: From the start of a container on its host to its hello.
+    #: Maximum time from the start of a container on its host to its hello.
     start_s: float = 120.0
-    #: How long a lost host gets no containers.
+    #: How long a host that lost a container gets no containers.
     avoid_s: float = 600.0
     #: How long a container waits until the hosts of the containers that it avoids are known.
     apart_wait_s: float = 0.0
-    #: How long a container waits in the queue for a host apart from others, before any host is accepted.
+    #: How long a container waits in the queue for a host without the containers that it avoids, before it accepts any
+    #: host.
     apart_queue_s: float = 60.0
 
 
@@ -62,7 +63,7 @@ class PlacementFacts:
         self._asked_at = float("-inf")
         #: Hosts that accept containers according to the last list, among those that queued submissions avoid.
         self._ready: frozenset[str] = frozenset()
-        #: Since when the engine has not answered; None if it answers.
+        #: When the engine stopped answering; None if it answers.
         self.away_since: float | None = None
         self.away_why = ""
         self._killed_at: float | None = None

@@ -28,7 +28,7 @@ from heronpy.statemgr.base import StateManager
 log = logging.getLogger("heronpy.scheduler")
 
 LAST_ANSWERS_MS = 500
-#: Pause before a failed packing of its package is repeated.
+#: Pause before another attempt to pack a package.
 PACK_AGAIN_S = 10.0
 
 OnRequest = Callable[["Member", control_pb2.Envelope], "Message | Awaitable[Message]"]
@@ -53,7 +53,7 @@ class Member:
         self._plan: plan_pb2.PackingPlan | None = None
         self._archive: Archive | None = None
         self._spec: Spec | None = None
-        #: Whether a user has killed it; it is then no longer published, and is removed when its last process has ended.
+        #: Whether it was killed. It is then no longer published, and is removed when its last process has ended.
         self.is_killed = False
         #: The slots and epochs that may still run the killed topology, with the number of the map that each has to
         #: apply first. None: the topology is still in the specifications.
@@ -91,7 +91,7 @@ class Member:
         self._on_change()
 
     def ask_restart(self, container: int) -> None:
-        """Request that a container is restarted."""
+        """Request a restart of a container."""
         self.restarts[container] = self.restarts.get(container, 0) + 1
         self._spec = None
         self._on_change()

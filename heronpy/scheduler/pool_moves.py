@@ -1,6 +1,6 @@
 """Prepares topologies before their containers move to other slots (see `heronpy.tmaster.operations.Move`).
 
-Before a slot has to give up a container, the topology's spouts are paused, and either a checkpoint is complete or no
+Before a container leaves its slot, the topology's spouts are paused, and either a checkpoint is complete or no
 tuple is in flight. Invariant: a topology that is not ready in time moves anyway.
 """
 
@@ -28,9 +28,9 @@ from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: Additional time for the answer of a topology, beyond the time that it has to get ready.
+#: Time for the answer of a topology, in addition to the time that the topology has to get ready.
 ANSWER_S: Final = 5.0
-#: Pause before a busy topology master is asked again.
+#: Pause before the request to a busy topology master is repeated.
 AGAIN_S: Final = 1.0
 
 
@@ -39,13 +39,13 @@ class PoolMoves:
 
     def __init__(self, state: StateManager, changed: Callable[[], None]) -> None:
         self._state, self._changed = state, changed
-        #: By topology id.
+        #: The requests to topologies that are getting ready, by topology id.
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def ready(
         self, leaving: frozenset[int], specs: Mapping[str, Spec], launches: Mapping[str, LaunchSpec], shards: int
     ) -> frozenset[int]:
-        """Those shards of `leaving` that may move now; topologies in the other shards are asked to get ready."""
+        """The shards of `leaving` that may move now. Topologies in the other leaving shards are asked to get ready."""
         containers: defaultdict[str, set[int]] = defaultdict(set)
         waiting: defaultdict[int, set[str]] = defaultdict(set)
         for id_, spec in specs.items() if leaving else ():

@@ -49,14 +49,14 @@ from heronpy.statemgr import paths
 log = logging.getLogger("heronpy.scheduler")
 
 ROUND_S: Final = 1.0
-#: All nodes are read again after this, in case a notification was missed.
+#: All nodes are read again after this time, in case a notification was missed.
 LOOK_AGAIN_S: Final = 10.0
 _SILENT: Final = "it sends no reports"
 _LATE: Final = "it has not applied the map of its pool in time"
 
 
 class PoolScheduler(EngineScheduler):
-    """`await run()` returns the exit code."""
+    """The scheduler of one pool; `await run()` returns the exit code."""
 
     def __init__(self, launch: LaunchSpec, pulse: Pulse) -> None:
         super().__init__(launch, pulse)
@@ -64,14 +64,14 @@ class PoolScheduler(EngineScheduler):
         #: A slot that does not apply the map counts as lost after the same time as a silent slot.
         self._keeper = Keeper(settings_for(launch, EngineSettings).lost_s)
         self._members: dict[str, Member] = {}
-        #: Members that answer requests, also for a moment after they have left.
+        #: Members that answer requests; members that have left the pool still answer for a moment.
         self._answering: set[Member] = set()
         self._answers: dict[int, Answer] = {}
         #: The specifications that slots have, by topology id.
         self._published: dict[str, Spec] = {}
-        #: Shards whose place was chosen before a topology runs in them.
+        #: Shards whose slot was chosen before any topology runs in them.
         self._placed: frozenset[int] = frozenset()
-        #: Shards that move once their topologies are ready for it.
+        #: Shards that move once their topologies are ready to move.
         self._leaving: frozenset[int] = frozenset()
         self._pool: Pool | None = None
         self._map: Map | None = None
@@ -202,7 +202,7 @@ class PoolScheduler(EngineScheduler):
         await self._resize(pool)
 
     def _is_opening(self, topology_id: str, pool: Pool) -> bool:
-        """Whether the topology is in the pool, but this scheduler, which has just taken over, has not read it yet."""
+        """Whether the topology is in the pool, but this scheduler has just taken over and has not read it yet."""
         member = self._members.get(topology_id)
         is_unknown = member is None or (member.spec() is None and not member.is_killed)
         return is_unknown and topology_id in pool.members.values()
@@ -244,7 +244,7 @@ class PoolScheduler(EngineScheduler):
         ids = set(pool.members.values())
         for id_, member in list(self._members.items()):
             if id_ not in ids:
-                member.is_killed = True  # its submitting command has given up
+                member.is_killed = True  # the command that submitted it has stopped waiting
         for name, id_ in pool.members.items():
             if id_ in self._members or self._acting().is_killed:
                 continue
@@ -304,7 +304,7 @@ class PoolScheduler(EngineScheduler):
             self._pool = await asyncio.to_thread(change_pool, self._state, self._launch.topology, left)
             await asyncio.to_thread(member.remove)
         else:
-            with contextlib.suppress(NoNodeError):  # the command that gave it up removes the rest
+            with contextlib.suppress(NoNodeError):  # the command that stopped waiting removes the rest
                 await asyncio.to_thread(self._state.delete, paths.scheduler(name))
         del self._members[topology_id]
         log.info("topology %s has left the pool", name)
@@ -388,5 +388,5 @@ class PoolScheduler(EngineScheduler):
             )
 
         if not await wait_until(done, self._changed, lambda: until):
-            raise DeadlineError(f"not restarted within {limit_s:g} s: {', '.join(names)}")
+            raise DeadlineError(f"the restart has not ended within {limit_s:g} s: {', '.join(names)}")
         return control_pb2.Ok(text=f"restarted {', '.join(names)}")

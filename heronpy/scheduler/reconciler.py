@@ -74,24 +74,25 @@ from heronpy.statemgr import paths
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: How long a restart or a drain may take in addition to the time to leave, if the request sets no time.
+#: If a request sets no time limit, a restart or a drain may take this time in addition to the time to leave.
 RESTART_MAX_S = 30.0
-#: The reply must be sent before the socket is closed.
+#: Time to send the reply before the socket is closed.
 REPLY_LINGER_S = 0.03
 #: A relayed reply gets more time, because a port-forward may lose data sent just before a connection ends.
 RELAYED_LINGER_S = 1.0
-#: The sender of a relayed request; the sender of other requests is the name of their connection.
+#: The sender of a relayed request. Any other request has the name of its connection as its sender.
 RELAYED = b"relay"
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 PROVE_S = 5.0
-#: Longer than the engine's own deadline for a command; one call may need several commands.
+#: Deadline of a call to the engine. It exceeds the engine's own deadline for a command, because one call may need
+#: several commands.
 ENGINE_DEADLINE_S = 30.0
 STATE_TICK_S = 0.5
 
 
 class EngineScheduler:
-    """`await run()` returns the exit code."""
+    """The scheduler of one topology on an engine; `await run()` returns the exit code."""
 
     def __init__(self, launch: LaunchSpec, pulse: Pulse) -> None:
         self._launch = launch
@@ -109,7 +110,7 @@ class EngineScheduler:
         self._looks = False
         #: Removes the topology, after all containers are gone or a user confirms that they are.
         self._removal: asyncio.Task[None] | None = None
-        #: The topology's state is being removed, including this scheduler's permit.
+        #: Whether the topology's state is being removed, including this scheduler's permit.
         self._removing = False
         #: Version of the packing plan that the containers follow.
         self._plan_version = 0
@@ -359,7 +360,7 @@ class EngineScheduler:
             return self._answer_lift(body.host, body.by)
         if field == "drain_host":
             return self._answer_drain(body.host, body.wait_s, body.by)
-        raise RpcError(f"the scheduler does not know the request {field!r}")
+        raise RpcError(f"the scheduler does not support the request {field!r}")
 
     def _containers_reply(self) -> control_pb2.ContainersReply:
         placement = self._acting()

@@ -48,9 +48,9 @@ log = logging.getLogger("heronpy.scheduler")
 
 #: Time to leave for a container that a user restarts, if the engine sends it no message.
 _LEAVE_S = 30.0
-#: A container that avoids another one's host is submitted when that host is known, or after this time.
+#: A container that avoids the host of another container is submitted when that host is known, or after this time.
 APART_WAIT_S = 15.0
-#: Maximum number of sessions of state in a pool, whose slots have the processes of many topologies.
+#: Maximum number of state sessions in a pool, whose slots run the processes of many topologies.
 SESSIONS_MAX = 1 << 14
 
 

@@ -1,8 +1,8 @@
-"""Passes on requests from the user's clients on other hosts, which arrive at the endpoint, to the topology's processes.
+"""Forwards requests from the user's clients on other hosts to the topology's processes.
 
-A client may send the same requests as commands on the scheduler's host, and no others (see `PASSED_ON`). The number of
-open requests and waiting answers is bounded, both in total and for each connection, so that containers, which use the
-same endpoint, never wait behind them. Every refusal is counted.
+The requests arrive at the endpoint. A client may send only the requests that commands on the scheduler's host send (see
+`PASSED_ON`). The number of open requests and waiting answers is bounded, both in total and for each connection, so that
+containers, which use the same endpoint, never wait behind them. Every refusal is counted.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ PASSED_ON: Final = {
 #: Maximum number of open requests, of all clients and of one connection.
 ALL_MAX: Final = 64
 CLIENT_MAX: Final = 8
-#: Maximum number of known connections; the oldest ones without open requests are forgotten.
+#: Maximum number of known connections. The oldest connections without open requests are forgotten.
 CLIENTS_MAX: Final = 256
-#: Size limit of a request: an update carries the whole topology.
+#: Size limit of a request. The largest request is an update, which contains the whole topology.
 REQUEST_MAX_BYTES: Final = 4 << 20
 REQUESTS_MAX_BYTES: Final = 16 << 20
 #: Leaves room for the other fields of a control message.
@@ -50,7 +50,7 @@ REPLY_MAX_BYTES: Final = 15 << 20
 #: Bytes of answers that may wait for one client, and for all clients.
 CLIENT_MAX_BYTES: Final = 32 << 20
 ALL_MAX_BYTES: Final = 64 << 20
-#: Maximum time for a process to answer: a restart waits for all containers.
+#: Maximum time for a process to answer. The longest request is a restart, which waits for all containers.
 TIMEOUT_MAX_S: Final = 3600.0
 #: How long the reported addresses of the executors' file services are used.
 SERVICES_S: Final = 2.0
@@ -60,7 +60,7 @@ Own = Callable[[control_pb2.Envelope], "Message | Awaitable[Message]"]
 
 
 class Relay:
-    """Create and close this object on the loop.
+    """Forwards requests from clients. Create and close this object on the loop.
 
     `own` answers for the scheduler; `master`, called in a thread, returns the leading topology master.
     """
@@ -73,16 +73,16 @@ class Relay:
         self._under_way: dict[bytes, int] = {}
         self._all = self._bytes = 0
         self._large = LargeAnswers(CLIENT_MAX_BYTES, ALL_MAX_BYTES)
-        #: Connections to the numbers under which `LargeAnswers` knows them, in the order of their last request.
+        #: Map from each connection to its number in `LargeAnswers`, in the order of their last request.
         self._numbers: dict[bytes, int] = {}
         self._next = 1
         self._services: dict[int, str] = {}
         self._services_at = -math.inf
-        #: Requests that were refused for now, as not allowed, or as too large.
+        #: Numbers of requests that were refused temporarily, as not allowed, or as too large.
         self.busy = self.forbidden = self.oversized = 0
 
     async def pass_on(self, peer: bytes, request: int, relay: endpoint_pb2.Relay) -> endpoint_pb2.Relayed:
-        """Pass on a client's request, number `request` on its connection `peer`, to the process that it names.
+        """Forward request number `request` of the client connection `peer` to the process that the request names.
 
         Raises InvalidRpcError for a request that is not allowed, and RetryableRpcError if too many requests are open.
         """
@@ -217,7 +217,7 @@ class Relay:
             raise
 
     def _forget_idle(self) -> None:
-        """Close idle connections to processes that may be gone."""
+        """Close idle connections to processes that may have ended."""
         known = {*self._services.values()}
         for endpoint, client in list(self._clients.items()):
             if endpoint not in known and not client.is_waiting:

@@ -1,7 +1,7 @@
 """Checks, before a topology starts, whether this host has enough resources for all its containers.
 
-The check runs on the containers' host. The sums are upper estimates of the runtime's files and processes; a refusal
-contains them, so the user sees which part is too large. All processes of a local topology share one host.
+The check runs on the containers' host. The sums are upper estimates of the runtime's files and processes. An error
+contains them, so that the user sees which resource is insufficient. All processes of a local topology share one host.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Limits:
     ram_bytes: int | None
     """Free memory."""
     ram_all_bytes: int | None = None
-    """Total memory, used or not."""
+    """Total memory, including used memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def limits_of_host() -> Limits:
 
 
 def _ram_bytes() -> int | None:
-    """The free memory in bytes, of this host or of this process's control group, whichever is less."""
+    """The free memory in bytes of this host or of this process's control group, whichever has less."""
     found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():

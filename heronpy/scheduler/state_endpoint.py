@@ -1,7 +1,7 @@
 """Serves the state manager of the scheduler's host to the topology's containers on other hosts.
 
-`state_records` and `state_rules` decide. This module handles the requests, and calls the state manager in threads. The
-number of open calls is bounded; further calls are refused with STATE_AWAY.
+`state_records` and `state_rules` make the decisions. This module handles the requests, and calls the state manager in
+threads. The number of open calls is bounded; further calls are refused with STATE_AWAY.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from heronpy.statemgr.base import StateManager, Watch
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: Maximum number of open calls of all sessions.
+#: Maximum number of open calls, of all sessions together.
 CALLS_MAX: Final = 512
-#: Maximum bytes of open requests of all sessions; a larger request is carried out alone.
+#: Maximum bytes of open requests, of all sessions together; a larger request is carried out alone.
 BYTES_MAX: Final = 64 << 20
-#: Changes, which are carried out only once.
+#: The calls that change the state, each of which is carried out only once.
 _CHANGES: Final = frozenset(("put", "counter", "lock", "unlock"))
 _THREADS: Final = 4
 
@@ -76,12 +76,12 @@ class StateEndpoint:
         owners = state.get(paths.ephemerals(topology)) or (b"", 0)
         self._records = StateRecords(now(), topology, secrets.token_hex(16), owners, rules, limits)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state-endpoint")
-        #: By session: how to send to it, and its latest change.
+        #: By session: the function that sends messages to it, and its latest change.
         self._senders: dict[int, Send] = {}
         self._latest: dict[int, asyncio.Task[endpoint_pb2.StateAnswer]] = {}
         self._under_way = self._bytes = 0
         self._large = LargeAnswers()
-        #: Calls that were refused because too many are open, or too many answers wait for the sender.
+        #: Number of calls refused because too many calls were open, or too many answers waited for the sender.
         self.refused = 0
         self._watches: list[Watch] = []
         self._locks: dict[str, AbstractContextManager[None]] = {}
@@ -113,7 +113,7 @@ class StateEndpoint:
         self._senders[number] = send
         self._large.settle(number, request.awaits)
         if what in ("open", "keep"):
-            # Most calls are heartbeats, which each process sends every few seconds and which need no call of the state
+            # Most calls are heartbeats: each process sends one every few seconds, and it needs no call to the state
             # manager.
             return self._records.seen(number)
         size = request.ByteSize()
@@ -127,7 +127,7 @@ class StateEndpoint:
             task = self._latest[number] = self._start(request, size) if is_new else self._latest[number]
         else:
             task = self._start(request, size)
-        # Shielded, because a call continues when its connection is gone: the sender will repeat the request.
+        # Shielded, because a call continues after its connection is lost: the sender will repeat the request.
         found = await asyncio.shield(task)
         if self.container_of(number) is None:
             self._forget(number)
@@ -146,7 +146,7 @@ class StateEndpoint:
         if self._refusal:
             return
         for number, container in self._records.tick(now):
-            log.info("a process of container %s is silent: its session has ended", container)
+            log.info("the session of a process of container %s has ended, because the process is silent", container)
             self._forget(number)
         if self._records.left() and not self._turn.locked():
             self._background(self._sweep())

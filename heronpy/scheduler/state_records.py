@@ -4,7 +4,7 @@ A call is a generator. It yields a `Step` for the state manager, receives the st
 it), and returns the answer. Reads (`get`) run concurrently; all other calls run one by one.
 
 An ephemeral of a session is an ordinary node. The *list of owners* names the ephemeral's session, and is written before
-the node is created. Readers therefore find the node while the scheduler is away, and the next scheduler finds the
+the node is created. Readers therefore find the node while no scheduler is running, and the next scheduler finds the
 session in the list.
 
 Invariants:
@@ -53,7 +53,7 @@ PATH_MAX_CHARS: Final = 1024
 
 
 class Step(NamedTuple):
-    """A call of a state manager's method. "watch", "lock" and "unlock" last until they are ended."""
+    """A call of a state manager's method. A "watch" lasts until the endpoint closes, a "lock" until its "unlock"."""
 
     what: str
     arguments: tuple[Any, ...]
@@ -75,7 +75,8 @@ class SessionLimits:
     """Limits for all sessions. The rules of a session limit its ephemerals, watches and locks."""
 
     sessions: int = 4096
-    #: Sessions of one container: its processes, and ended processes whose end the endpoint has not noticed yet.
+    #: Maximum number of sessions of one container, including sessions of ended processes whose end the endpoint has not
+    #: noticed yet.
     of_container: int = 64
 
 
@@ -84,7 +85,7 @@ class _Session:
     container: int
     session_s: float
     ends_at: float
-    #: Changes with lower numbers were given up.
+    #: Changes with lower numbers were abandoned.
     settled: int
     #: The number of its latest change.
     latest: int = -1
@@ -119,7 +120,7 @@ class StateRecords:
         self._sessions: dict[int, _Session] = {}
         self._owners = _read(owners[0])
         self._version = owners[1]
-        #: Sessions of an earlier scheduler, with the time until which their nodes are kept for them.
+        #: Sessions of an earlier scheduler, with the time until which their nodes are kept.
         self._waiting = {owner.session: now + owner.session_s for owner in self._owners.values()}
         #: The session that holds each lock.
         self._locks: dict[str, int] = {}
@@ -128,7 +129,7 @@ class StateRecords:
 
     # ---- life -------------------------------------------------------------------------------
     def open(self, now: float, number: int, container: int, session_s: float, call: int) -> None:
-        """Open or resume a session. Changes with numbers below `call` were given up.
+        """Open or resume a session. Changes with numbers below `call` were abandoned.
 
         Raises StateAwayError for too many sessions, and StateError for an invalid `session_s` or another container's
         session.
@@ -195,7 +196,7 @@ class StateRecords:
     def begin(self, number: int, call: int) -> bool:
         """Whether a change is new for its session; False if it repeats the latest change.
 
-        Raises StateError if the change was given up.
+        Raises StateError if the change was abandoned.
         """
         session = self._sessions[number]
         if call < max(session.settled, session.latest):
@@ -213,10 +214,10 @@ class StateRecords:
         if what == "close":
             self._sessions.pop(number, None)
             return self.sweep()
-        raise StateError("the control endpoint does not know this call; install the same heronpy release on all hosts")
+        raise StateError("the control endpoint does not support this call; install one release of heronpy on all hosts")
 
     def seen(self, number: int) -> endpoint_pb2.StateAnswer:
-        """The change counts of all nodes that a session watches, sent in the answer to a sign of life."""
+        """The change counts of all nodes that a session watches, sent in the answer to a heartbeat."""
         watches = sorted(self._sessions[number].watches)
         return endpoint_pb2.StateAnswer(
             seen=[endpoint_pb2.StateSeen(path=path, count=self._changes[path]) for path in watches]
@@ -251,7 +252,7 @@ class StateRecords:
                 del self._changes[path]
                 raise
         self._session(number).watches.add(path)
-        # Before the value is read, so that a later change is counted.
+        # The count is read before the value, so that a later change is counted.
         seen = endpoint_pb2.StateSeen(path=path, count=self._changes[path])
         found = yield Step("get", (path,))
         if found is None:

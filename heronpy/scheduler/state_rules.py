@@ -15,7 +15,7 @@ from heronpy.statemgr import paths
 
 #: Used instead of a container number in the sessions of the user's clients.
 CLIENT: Final = (1 << 32) - 1
-#: Answers up to this size do not count: their number is bounded by the queue of their connection.
+#: Answers up to this size are not counted, because the queue of their connection bounds their number.
 SMALL_MAX_BYTES: Final = 256 << 10
 SESSION_MAX_BYTES: Final = 32 << 20
 ALL_MAX_BYTES: Final = 256 << 20
@@ -66,8 +66,7 @@ class ContainerRules:
 
 
 class PoolRules:
-    """The rights of a pool's slots: to the pool's nodes, and the rights that the containers of the pool's topologies
-    need.
+    """The rights of a pool's slots: to the pool's nodes, and to the nodes that the pool's topologies need.
 
     All topologies belong to the same user and trust each other, because any slot may run any of their topology masters.
     """
@@ -75,7 +74,7 @@ class PoolRules:
     def __init__(self, pool: str) -> None:
         self._pool = pool
         self._read = {paths.pool_map(pool), *(paths.pool_specs(pool, bucket) for bucket in range(BUCKETS))}
-        #: By topology.
+        #: The rules of the pool's topologies, by topology name.
         self.members: dict[str, ContainerRules] = {}
         #: As in `ContainerRules`; a pool itself has no topology masters.
         self.masters: frozenset[int] = frozenset()
@@ -108,7 +107,7 @@ class ClientRules:
             paths.launch,
             paths.submission,
             paths.operation,
-            # Commands read them for a topology that belongs to a job.
+            # Commands read these nodes for a topology that belongs to a job.
             paths.job,
             paths.totals,
             paths.events,
@@ -149,7 +148,7 @@ class LargeAnswers:
         self.bytes = 0
 
     def settle(self, session: int, awaits: int) -> None:
-        """Record that a session has received or given up the answers to all requests below `awaits`."""
+        """Record that a session no longer waits for the answers to requests with ids below `awaits`."""
         waiting = self._waiting.get(session)
         if waiting is None:
             return
@@ -159,7 +158,7 @@ class LargeAnswers:
             del self._waiting[session]
 
     def take(self, session: int, request: int, size: int) -> bool:
-        """Whether an answer may be sent now. A repeated answer counts only once; a single answer is never too large."""
+        """Whether an answer may be sent now. A repeated answer counts only once. A single answer is never too large."""
         if size <= SMALL_MAX_BYTES:
             return True
         waiting = self._waiting.get(session, {})

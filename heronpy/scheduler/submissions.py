@@ -10,7 +10,7 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import Charges, RestartHistory, RestartLimits
 from heronpy.scheduler.placement_events import ContainerSpec, ContainerView, Entry, Past, Phase
 
-#: Number of consecutive good lists without a submission before it counts as missing.
+#: A submission counts as missing after this number of consecutive lists without it.
 ABSENT_LISTS = 2
 #: A list may lack a submission until this time after it was made.
 SETTLE_S = 10.0
@@ -23,7 +23,7 @@ class Submission:
     """The facts about one submission; its phase is derived from them."""
 
     number: int
-    #: When it was made, or first known.
+    #: When it was made, or when this scheduler first learned of it.
     since: float
     #: Time of the last list that showed it alive.
     seen_at: float | None = None
@@ -34,24 +34,24 @@ class Submission:
     runs_since: float | None = None
     #: When the engine first reported that it will never start.
     hopeless_since: float | None = None
-    #: The engine has reported that it will never start, and has not listed it as running since.
+    #: Whether the engine has reported that it will never start, and has not listed it as running since then.
     unstarted: bool = False
-    #: Consecutive lists without it: lists that show other submissions, and all lists.
+    #: Number of consecutive lists without it: lists that show other submissions, and all lists.
     missed: int = 0
     missed_any: int = 0
-    #: The engine has given it up.
+    #: Whether the engine has abandoned it.
     given_up: bool = False
-    #: It is silent, or missing: its end is neither confirmed nor denied.
+    #: Whether it is silent or missing, so that it is unknown whether it has ended.
     lost: bool = False
-    #: A user has requested that its end counts as confirmed once it is lost.
+    #: Whether a user has requested that its end counts as confirmed once it is lost.
     forced: bool = False
     leaving: bool = False
-    #: A user has requested its move to another host; it stays if no other host has room.
+    #: Whether a user has requested its move to another host. It stays if no other host has room.
     moving: bool = False
-    #: When this scheduler first and last asked for its end.
+    #: When this scheduler first and last requested its end.
     cancelled_at: float | None = None
     cancel_said_at: float | None = None
-    #: The last epoch in which it reported to act, and the highest epoch in which it has stopped.
+    #: The last epoch in which it reported that it acts, and the highest epoch in which it has stopped.
     epoch: int = 0
     stopped: int = 0
     engine_id: str = ""
@@ -116,7 +116,7 @@ class Container:
 
     number: int
     entry: Entry
-    #: None if it should not run.
+    #: The specification of the container; None if it should not run.
     spec: ContainerSpec | None = None
     submissions: dict[int, Submission] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
@@ -124,12 +124,13 @@ class Container:
     submit_at: float = 0.0
     #: When it began to wait for the hosts of the containers that it avoids.
     apart_since: float | None = None
-    #: It has waited long enough for a host apart from the avoided ones, and now accepts one of those.
+    #: Whether it has waited long enough for a host that it does not avoid, so that it now accepts an avoided host.
     beside: bool = False
-    #: If no other host has room: the avoided hosts that it may use, and whether any host may replace a chosen one.
+    #: For the case that no other host has room: the avoided hosts that it may use, and whether any host may replace the
+    #: host that it was submitted to.
     spared: set[str] = field(default_factory=set)
     anywhere: bool = False
-    #: Why its last move was given up.
+    #: Why its last move was abandoned.
     unmoved: str = ""
     #: Why it has FAILED; empty if it has not.
     failed: str = ""
@@ -213,7 +214,7 @@ class Container:
 
     @property
     def holder(self) -> Submission | None:
-        """The last activated submission; None once it cannot exist any longer."""
+        """The last activated submission; None if it can no longer exist."""
         return self.submissions.get(self.entry.holder)
 
     @property
@@ -273,7 +274,7 @@ class Container:
                 one.cancelled_at = now
 
     def choose_again(self) -> None:
-        """Reset the host preferences after an activation, so that the next submission starts with all of them."""
+        """After an activation, restore all host preferences for the next submission."""
         self.beside = self.anywhere = False
         self.spared.clear()
 

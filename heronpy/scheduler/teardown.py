@@ -1,9 +1,9 @@
 """Removes the nodes of a topology from the state manager, and the folder of its sockets.
 
-Call this when no process of the topology is left. The execution state is removed last. The name stays taken until then,
-so a half-removed topology is never visible, and the name cannot be submitted again.
+Remove a topology only when it has no processes left. The execution state is removed last, so the name stays taken
+until then: a half-removed topology is never visible, and its name cannot be submitted again.
 
-Before the removal, the content of the nodes is written into a file in the topology's working folder, which later shows
+Before the removal, the content of the nodes is written to a file in the topology's working folder. The file later shows
 how the topology ended. Old files are removed (see `outdated`). If the file cannot be written, the topology is removed
 anyway.
 """
@@ -32,8 +32,8 @@ log = logging.getLogger("heronpy.scheduler")
 
 #: The folder of ended runs, below the working folder.
 ENDED = "ended"
-#: How long a file is kept, the bytes that the files of a cluster may have on this host, and the number of newest files
-#: of each name that are kept longer.
+#: How long a file is kept; the maximum bytes of a cluster's files on this host; and the number of newest files of each
+#: name that are kept even longer.
 KEPT_S, KEPT_BYTES, ENDED_MAX = 7 * 24 * 3600.0, 1 << 30, 5
 #: The reason in the event that records a failure.
 FAILED = "failed"
@@ -57,7 +57,7 @@ def _copy(state: StateManager, path: str, into: M) -> bool:
 
 
 class KeptFile(NamedTuple):
-    """The kept file of a topology that has ended."""
+    """The file with the records of an ended topology."""
 
     written_at: float
     bytes: int
@@ -88,7 +88,7 @@ def known_of(state: StateManager, topology: str) -> control_pb2.EndedTopology | 
     _copy(state, paths.totals(topology), kept.totals)
     _copy(state, paths.minutes(topology), kept.minutes)
     if _copy(state, paths.last_answers(topology), kept.last) and kept.last.topology_id != kept.record.topology_id:
-        kept.ClearField("last")  # it is of an earlier topology with this name
+        kept.ClearField("last")  # it belongs to an earlier topology with this name
     submitted = state.get(paths.launch(topology))
     if submitted is not None:
         kept.launch = submitted[0]

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 async def wait_until(holds: Callable[[], bool], changed: asyncio.Event, deadline: Callable[[], float]) -> bool:
-    """Wait until `holds` is true; `changed` is set whenever its result may have changed.
+    """Wait until `holds` returns True; `changed` is set whenever its result may have changed.
 
     Returns False at the monotonic time `deadline()`, which may change while waiting.
     """

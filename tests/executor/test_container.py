@@ -200,7 +200,7 @@ async def test_a_stopped_executor_is_noticed_and_killed(tmp: Path) -> None:
         os.kill(started["pid"], signal.SIGSTOP)
         assert await host.ended(process, SILENT_S + 15) == exit_codes.FAILURE
         ends = {end.process: end.data for end in endpoint.all("log_end")}
-        assert b"gave no sign of life" in ends["bootstrap-1"]
+        assert b"sent no heartbeat" in ends["bootstrap-1"]
         assert left_in(tmp) == [] and not processes_in(tmp)
 
 

@@ -73,7 +73,7 @@ def test_direct_needs_a_task_that_listens() -> None:
     assert h.emit([1], direct_task=4, need_task_ids=True) == [4]
     with pytest.raises(TopologyError, match="without a task"):
         h.emit([1])
-    with pytest.raises(TopologyError, match="no consumer takes by direct grouping"):
+    with pytest.raises(TopologyError, match="has no consumer with direct grouping"):
         h.emit([1], direct_task=5)
     assert h.values() == {4: [[1]]}
 

@@ -159,7 +159,7 @@ def test_first_fit_decreasing_needs_few_containers() -> None:
     )
     plan = pack(topology, conf("first_fit_decreasing", container_padding_percent=0.0))
     assert sorted(placement(plan).values()) == [["a", "c"], ["a", "c"], ["b", "b"], ["b", "b"]]
-    with pytest.raises(ConfigError, match="chooses the number of containers itself"):
+    with pytest.raises(ConfigError, match="determines the number of containers itself"):
         pack(topology, conf("first_fit_decreasing"), containers=3)
 
 

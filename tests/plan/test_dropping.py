@@ -74,5 +74,5 @@ def test_it_is_for_a_whole_topology_and_does_not_change_while_that_runs() -> Non
     [problem] = found(False, **{KEY: True})
     assert problem == f"bolt 'b' sets '{KEY}', which is for the whole topology; set it in the topology's config"
     assert runtime_key_problem(KEY, "sample") == (
-        f"'{KEY}' cannot change in a running topology; kill the topology and submit it again"
+        f"'{KEY}' cannot be changed in a running topology; kill the topology and submit it again"
     )

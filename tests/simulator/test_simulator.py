@@ -133,7 +133,7 @@ def test_direct_grouping_and_task_ids() -> None:
     [
         (lambda bolt: bolt.emit([1, 2]), "emitted 2 values on stream 'default', which declares 1"),
         (lambda bolt: bolt.emit([1], stream="defualt"), "which it does not declare.*'default'"),
-        (lambda bolt: bolt.emit([1], direct_task=3), "no consumer takes by direct grouping"),
+        (lambda bolt: bolt.emit([1], direct_task=3), "has no consumer with direct grouping"),
         (lambda bolt: bolt.emit("a"), "emit a list of values"),
         (lambda bolt: bolt.emit([threading.Lock()]), "cannot be pickled"),
     ],

@@ -354,7 +354,7 @@ def test_the_concurrency_of_an_asynchronous_bolt_changes_and_no_other_setting() 
         assert "only for a single asynchronous bolt" in asked(text)
     for value in ("513", "-1", "many", "1.5"):
         assert "a whole number from 1 to 512, or 0" in asked(f"count:{key}:{value}")
-    assert "cannot change in a running topology" in asked("count:heron.instance.slow_ms:5")
+    assert "cannot be changed in a running topology" in asked("count:heron.instance.slow_ms:5")
     assert "use --component-ram" in asked("count:topology.component.ram:256MB")
     for value in (512, 0):
         assert asked(f"count:{key}:{value}") == "None"
