@@ -71,7 +71,7 @@ export const componentColumns = (place) => [
   figure('restarts', 'restarts', some),
   figure('failed', 'failed_per_s', rate),
   ...FRAMES,
-  figure('given up', 'dead_letters', some, 'dead letters since submit'),
+  figure('dead letters', 'dead_letters', some, 'since submit'),
   figure('lost', 'lost', some, 'counted by its tasks'),
 ];
 

@@ -1,4 +1,4 @@
-/** Failures of user code: exceptions, grouped by type and line, and dead letters, the tuples that were given up. */
+/** Failures of user code: exceptions, grouped by type and line, and dead letters. */
 
 import { pathOf } from '../api.js';
 import { duration, taskName } from '../format.js';
@@ -26,9 +26,9 @@ export function Exceptions({ place, query = {}, whole = false }) {
   <//>`;
 }
 
-// A task that gives up reports a failed start, even if it has run before.
+// A task that is not restarted again reports a failed start, even if it has run before.
 function phase({ type, startup }) {
-  return type.endsWith('GaveUpError') ? ', given up' : startup ? ' while starting' : '';
+  return type.endsWith('GaveUpError') ? ', not restarted again' : startup ? ' while starting' : '';
 }
 
 function Group({ place, group, open }) {
@@ -64,9 +64,9 @@ export function LettersPage({ route }) {
     <${Trouble} problem=${problem} />
     ${!data && !problem && html`<p class="quiet">Loading …</p>`}
     <${Unreachable} what="letters" found=${data?.unreachable} />
-    ${data && letters.length === 0 && html`<p class="quiet">No tuple was given up${filter ? ' that matches the filter' : ''}.</p>`}
+    ${data && letters.length === 0 && html`<p class="quiet">There are no dead letters${filter ? ' that match the filter' : ''}.</p>`}
     ${letters.map((letter, number) => html`<details key=${`${letter.at}/${letter.instance}/${number}`} class="exception" data-row>
-      <summary><${When} at=${letter.at} /> <b>${letter.component}</b> gave up a tuple of ${letter.source}${letter.stream && letter.stream !== 'default' ? ` (${letter.stream})` : ''} after ${letter.tries} ${letter.tries === 1 ? 'try' : 'tries'}: <code>${valuesOf(letter).slice(0, SHORT)}</code></summary>
+      <summary><${When} at=${letter.at} /> <b>${letter.component}</b> put aside a tuple of ${letter.source}${letter.stream && letter.stream !== 'default' ? ` (${letter.stream})` : ''} after ${letter.tries} ${letter.tries === 1 ? 'try' : 'tries'}: <code>${valuesOf(letter).slice(0, SHORT)}</code></summary>
       <p>in <a href=${to(place, 'task', letter.instance)}>${taskName(letter.instance)}</a></p>
       <pre tabindex="0" aria-label="values">${long(valuesOf(letter, 1))}</pre>
       <pre tabindex="0" aria-label="traceback">${letter.traceback || 'no traceback'}</pre>

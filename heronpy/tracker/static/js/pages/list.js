@@ -41,7 +41,7 @@ const ENDED = [
   figure('ran', 'uptime_s', duration),
   plain('mode', 'mode', (mode) => html`<span class="num">${text(mode)}</span>`),
   figure('tasks', 'tasks', count),
-  total('given up', 'dead_letters'),
+  total('dead letters', 'dead_letters'),
   { ...total('lost', 'lost'), cell: (row) => text(row.totals && lost(row.totals)) },
 ];
 
