@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.timeout(600)]
 PATIENCE_S = 240.0
 #: By kind of `troubled.py`: the verdict, and words of its sentence and of its advice.
 SAID = {
-    "hung": ("hung", "container_1_work_2 has been in one call for", "heron profile local Troubled container_1_work_2"),
+    "hung": ("hung", "container_1_work_2 has been in one call for", "heron stacks local Troubled container_1_work_2"),
     "limit": ("limit", "topology.max.spout.pending (20) limits the rate", "raise topology.max.spout.pending"),
     "checkpoints": ("checkpoints", "OSError: the disk is full", "heron checkpoints list local Troubled"),
     "no input": ("no input", "source emitted nothing in the last", ""),
