@@ -34,7 +34,7 @@ test: $(VENV)/.dev check  ## check the source and run the tests, JOBS at a time;
 	@rm -f .pytest_cache/v/cache/lastfailed
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not heavy and not engines" || $(BIN)/python scripts/second_try.py $(SECOND_TRIES)
 
-test-heavy: $(VENV)/.dev  ## the tests that take minutes each, about an hour on 2 cores: faults, Spark killed in the middle, planted bugs
+test-heavy: $(VENV)/.dev  ## the tests that take minutes each, nearly two hours on 2 cores: faults, Spark killed in the middle, planted bugs
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "heavy and not engines"
 
 $(VENV)/.docs: $(BIN)/python pyproject.toml

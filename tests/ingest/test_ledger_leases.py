@@ -34,7 +34,6 @@ from tests.ingest.ledger_steps import SMALL, all_alive, lease, see, units_of, wo
 from tests.ingest.ledger_world import World
 
 
-# ---- leases ---------------------------------------------------------------------------------
 def test_a_lease_is_repeated_and_not_given_twice() -> None:
     world = world_of()
     see(world, "a", 200)
