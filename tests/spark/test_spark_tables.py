@@ -35,7 +35,7 @@ def test_names_of_files():
 
 
 def batch(attempt=1, number=1):
-    manifest = Manifest("store-3-1-x", RUN, "store", 3, 1, number, 0, 3, False, started=attempt)
+    manifest = Manifest("store-3-1-x", RUN, "store", 3, 1, number, 3, False, started=attempt)
     return Batch(manifest, {"output": "o"})
 
 
@@ -85,7 +85,7 @@ def test_batches_staged_and_published_at_once_do_not_disturb_each_other(tmp_path
     def work(task):
         try:
             for number in range(1, 41):
-                attempt = Batch(Manifest(f"b-{task}-{number}", RUN, "store", task, 1, number, 0, 3, False), {})
+                attempt = Batch(Manifest(f"b-{task}-{number}", RUN, "store", task, 1, number, 3, False), {})
                 attempt.write_parquet(ROWS, table)
                 publish(attempt.staged_tables())
         except Exception as error:

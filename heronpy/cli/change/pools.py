@@ -141,7 +141,7 @@ def delete(target: Target, pool: str, common: Common) -> None:
     left = jobs_of(Store(session.state), pool)
     if left and (known is None or not known.members):  # `pools.delete` refuses a pool that contains topologies
         raise ClusterError(
-            f"pool '{pool}' is used by {_jobs(left)}; stop each of them first: heron job stop {target} {left[0]};"
+            f"pool '{pool}' is used by {jobs_text(left)}; stop each of them first: heron job stop {target} {left[0]};"
             f" or move it: heron job set {target} {left[0]} place.pool=OTHER"
         )
     pools.delete(session, pool, waits=say)

@@ -129,7 +129,7 @@ class CheckpointedOutbox(BatchWriter):
     def stage(self, table: pa.Table) -> None:
         """Write the rows of the next batch, which becomes part of the next checkpoint."""
         number = self._number + 1
-        manifest = self._write_rows(table, number, self._number, "checkpoints", keep=True)
+        manifest = self._write_rows(table, number, "checkpoints", keep=True)
         self._staged.append(manifest)
         self._number = number
 

@@ -67,7 +67,7 @@ class DispatchFolder:
         `token`: a digest of its inputs, below 2^48. `inputs`: folders of Parquet files.
         """
         whose = self._run, self._component, 0, token
-        return Manifest(name, *whose, number, 0, rows, True, size_bytes=size_bytes, inputs=inputs)
+        return Manifest(name, *whose, number, rows, True, size_bytes=size_bytes, inputs=inputs)
 
     def hand_over_run(self, manifest: Manifest) -> None:
         """Hand over the dispatch of a batch run; idempotent."""

@@ -34,8 +34,6 @@ class Manifest(Struct):
     task: int
     incarnation: int
     number: int
-    #: Number of the previous batch of the same incarnation; 0 for its first batch.
-    after: int
     rows: int
     #: Whether the gateway may commit the batch after its writer was replaced: True if tuples are never replayed.
     keep: bool

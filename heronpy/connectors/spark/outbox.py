@@ -81,11 +81,11 @@ class BatchWriter:
         self.task = task
         self.run = run
 
-    def _write_rows(self, table: pa.Table, number: int, after: int, line: str, keep: bool) -> Manifest:
+    def _write_rows(self, table: pa.Table, number: int, line: str, keep: bool) -> Manifest:
         """Write the rows of a batch. A batch that is written again with the same number and `line` keeps its id."""
         name = batch_id(self.folder.component, self.task, number, self.run, line)
         whose = self.run, self.component, self.task, self.incarnation
-        manifest = Manifest(name, *whose, number, after, table.num_rows, keep)
+        manifest = Manifest(name, *whose, number, table.num_rows, keep)
         manifest.size_bytes = self.folder.write_rows(manifest.stem, table)
         return manifest
 
@@ -104,7 +104,6 @@ class Outbox(BatchWriter):
     def __init__(self, folder: SinkFolder, component: str, task: int, run: str, keep_leftovers: bool) -> None:
         super().__init__(folder, component, task, run)
         self._keep = keep_leftovers
-        self._previous = 0
         for _ in range(_TAKE_OVER_TRIES):
             before = folder.owner(task)
             self.incarnation = before.incarnation + 1 if before else 1
@@ -143,10 +142,10 @@ class Outbox(BatchWriter):
         """Hand over a table of rows as the next batch. Raises FencedError in a replaced incarnation."""
         self._check_permit()
         number = self._next
-        manifest = self._write_rows(table, number, self._previous, str(self.incarnation), self._keep)
+        manifest = self._write_rows(table, number, str(self.incarnation), self._keep)
         self._check_permit()
         self.folder.hand_over(manifest)
-        self._next, self._previous = number + 1, number
+        self._next = number + 1
         return manifest
 
 
