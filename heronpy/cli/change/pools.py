@@ -86,8 +86,8 @@ def resize(target: Target, pool: str, slots: int, common: Common) -> None:
     if stopped := allotting_of(session, Store(session.state)).stopped_by(pool, smaller):
         few = f"{counted(slots, 'slot')} {'is' if slots == 1 else 'are'} too few for pool '{pool}'"
         raise RequestError(
-            f"{few}: {jobs_text(stopped)} would be stopped; choose more slots, or first give the jobs fewer tasks or stop"
-            f" them: heron job stop {target} {stopped[0]}"
+            f"{few}: {jobs_text(stopped)} would be stopped; choose more slots, or first give the jobs fewer tasks or"
+            f" stop them: heron job stop {target} {stopped[0]}"
         )
     pools.resize(session, pool, slots)
     say(f"Pool '{pool}' will have {counted(slots, 'slot')}; see heron pool show {target} {pool}")
