@@ -217,7 +217,7 @@ def _begun(
 
 
 def _kept_up(running: Running, seen: Seen, now: float, fresh_id: str) -> Running:
-    """Return a job whose new version is no longer retried, with a plan to restart the previous version if it has ended."""
+    """Return a job whose new version is no longer retried; if the previous version has ended, plan to restart it."""
     before = dict(running.leaves)
     runs = all(leaves.get(("run",), "stopped") != "stopped" for leaves in (before, dict(running.tried)))
     if not runs or seen.alive or seen.finished:

@@ -1,4 +1,4 @@
-"""The nodes of a pool in the state manager, as documents. All calls block, so an event loop must use threads for them."""
+"""The nodes of a pool in the state manager, as documents. All calls block, so an event loop must use threads."""
 
 from __future__ import annotations
 

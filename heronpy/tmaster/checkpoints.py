@@ -180,7 +180,7 @@ class Checkpoints:
         return self._outcomes.pop(token, None)
 
     def sealed(self, now: float) -> bool:
-        """Whether a checkpoint that began after the first call of this method is complete and committed by every task."""
+        """Whether all tasks have committed a checkpoint that began after the first call of this method."""
         coordinator = self.coordinator
         if not self._seal_from:
             self._seal_from = coordinator.log.next_checkpoint

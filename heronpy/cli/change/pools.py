@@ -101,8 +101,8 @@ def drain(target: Target, pool: str, slot: int, lift: bool, timeout_s: float, co
     smaller = pools.drained(known, pool, slot, lift)
     if not lift and (stopped := allotting_of(session, Store(session.state)).stopped_by(pool, smaller)):
         raise RequestError(
-            f"without slot {slot}, pool '{pool}' is too small: {jobs_text(stopped)} would be stopped; first give the pool"
-            f" another slot, or give the jobs fewer tasks or stop them: heron job stop {target} {stopped[0]}"
+            f"without slot {slot}, pool '{pool}' is too small: {jobs_text(stopped)} would be stopped; first give the"
+            f" pool another slot, or give the jobs fewer tasks or stop them: heron job stop {target} {stopped[0]}"
         )
     pools.drain(session, pool, slot, lift)
     if lift:
