@@ -50,7 +50,7 @@ class Mirror:
         #: By container: the time of the first failed attempt to read its logs.
         self._away_since: dict[int, float] = {}
         self._patience_s = 0.0
-        #: By name of a log: its file and the number of bytes read.
+        #: Map from the name of a log to its file and the number of bytes read.
         self._read: dict[str, tuple[int, int]] = {}
 
     def copy(self) -> None:

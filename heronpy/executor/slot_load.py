@@ -23,7 +23,7 @@ class TreeLoads:
     """Measures process trees; each load is stored by the name of the tree's first process."""
 
     def __init__(self) -> None:
-        #: By name, from the last measurement: the pid of the first process, the time, and the CPU seconds of the tree.
+        #: Map from name to the last measurement: pid of the first process, time, and CPU seconds of the tree.
         self._last: dict[str, tuple[int, float, float]] = {}
         self._samples: dict[str, deque[Size]] = {}
         self._told: dict[str, Size] = {}

@@ -36,7 +36,7 @@ class SlotView(Struct, frozen=True):
     over: int = 0
     """The highest epoch in which no process can act for the slot any more."""
     is_silent: bool = False
-    """Whether the slot has been silent for so long that its state is unknown."""
+    """Whether the slot has been silent for `heron.engine.lost_s`, so its state is unknown."""
     answer: Answer | None = None
 
     def has_carried_out(self, number: int, epoch: int) -> bool:
