@@ -1,10 +1,10 @@
-"""What an Arrow schema of a stream saves: from `emit_batch` of a record batch to the columns of a SparkSink's batch.
+"""Measures the CPU that a stream's Arrow schema saves, from `emit_batch` to the columns of a SparkSink's batch.
 
     python scripts/arrow_gain.py
     python scripts/arrow_gain.py --rows 200 --rounds 20
 
-One process does what the emitting task and the sink's task do, without stream managers and Spark. Microseconds of CPU
-per row, the best round of each way; the ways take turns.
+One process does the work of the emitting task and of the sink's task, without stream managers and Spark. The output is
+microseconds of CPU per row, from the best round of each variant. Rounds alternate between the variants.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sink(Bolt):
 
 
 def batch_of(rows: int) -> pa.RecordBatch:
-    """Rows such as trades have."""
+    """Return a record batch of trades."""
     numbers = range(rows)
     columns = [
         pa.array(numbers),
@@ -60,7 +60,7 @@ def batch_of(rows: int) -> pa.RecordBatch:
 
 
 class Way:
-    """Both ends of one stream."""
+    """A variant: the emitting task and the sink's task of one stream."""
 
     def __init__(self, stream: str) -> None:
         builder = TopologyBuilder("arrow_gain")
@@ -88,7 +88,7 @@ class Way:
         self.frames.append(frame)
 
     def source(self, batch: pa.RecordBatch, calls: int) -> None:
-        """The work of these calls of `emit_batch` until their frames are made."""
+        """Do the work of `calls` calls of `emit_batch`, up to the frames."""
         for _ in range(calls):
             columns: Any = self.rules.columns(batch, None)
             if self.stream.schema:
@@ -98,7 +98,7 @@ class Way:
         self.emitter.flush()
 
     def sink(self) -> int:
-        """What the sink's task does until the columns of its file are there; returns their rows."""
+        """Do the work of the sink's task, up to the columns of its file; return the number of rows."""
         filling = Filling(self.shape)
         frames, self.frames = self.frames, []
         for data in frames:
@@ -113,7 +113,7 @@ class Way:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of CPU, and the result."""
+    """Call the function; return the CPU seconds and the result."""
     begun = time.process_time()
     found = call()
     return time.process_time() - begun, found
@@ -121,7 +121,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, action="append", help="rows of a record batch; repeatable")
+    parser.add_argument("--rows", type=int, action="append", help="rows per record batch; repeatable")
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     for rows in args.rows or [50, 500, 5000]:

@@ -1,10 +1,10 @@
-"""What `process_batch` saves: word count with single tuples and with batches, alternating, in each mode.
+"""Measures what `process_batch` saves: the word count with single tuples and with batches, in each mode.
 
     python scripts/batch_gain.py
     python scripts/batch_gain.py --lines 200000 --rounds 3
 
-Each task writes down the CPU time of its process between its first tuple and the end of its input; the best round of
-each variant counts. Needs nothing but this installation.
+Rounds alternate between the variants. Each task records the CPU time of its process from its first tuple to the end of
+its input. The best round of each variant counts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any
 from heronpy import Batch, Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple, submit
 
 WORDS_PER_LINE = 10
-#: As many distinct lines: enough for a vocabulary that no cache line holds.
+#: Number of distinct lines; the vocabulary is then too large for the CPU caches.
 LINES = 500
 PER_CALL = 200
 
 
 def lines() -> list[str]:
-    """The lines that the spout repeats."""
+    """Return the lines that the spout repeats."""
     return [" ".join(f"w{(n * 7919 + k * 104729) % 3001}" for k in range(WORDS_PER_LINE)) for n in range(LINES)]
 
 
 class Meter:
-    """CPU time from the first tuple on, written to a file at the end."""
+    """Measures CPU time from the first tuple, and writes it to a file at the end."""
 
     def __init__(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.path = Path(config["gain.out"]) / f"{context.get_component_id()}-{context.get_task_id()}.json"
@@ -137,7 +137,7 @@ MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
 
 def measure(variant: str, mode: str, count: int) -> dict[str, float]:
-    """Microseconds of CPU per word in each bolt."""
+    """Return the microseconds of CPU per word in each bolt."""
     split, counter = VARIANTS[variant]
     with tempfile.TemporaryDirectory() as out:
         builder = TopologyBuilder("batch_gain")
@@ -159,7 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, default=100_000, help=f"lines of {WORDS_PER_LINE} words of one run")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each variant")
-    parser.add_argument("--mode", choices=MODES, action="append", help="only this mode; repeatable")
+    parser.add_argument("--mode", choices=MODES, action="append", help="measure only this mode; repeatable")
     args = parser.parse_args()
     for mode in args.mode or MODES:
         best: dict[tuple[str, str], float] = {}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds pure modules to their word: a module that decides imports no clock, socket, randomness, thread or log.
+"""Checks that pure modules import no clock, socket, randomness, thread or log.
 
-python scripts/check_pure.py [ROOT]    exit code 1 when a pure module imports one of FORBIDDEN
+python scripts/check_pure.py [ROOT]    exit code 1 if a pure module imports one of FORBIDDEN
 
-A module is pure when the first paragraph of its docstring ends in "Pure.".
+A module is pure if the first paragraph of its docstring ends in "Pure.".
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 
 FORBIDDEN = {"asyncio", "logging", "multiprocessing", "os", "random", "secrets", "select", "selectors", "socket"}
 FORBIDDEN |= {"subprocess", "threading", "time", "zmq"}
-#: The functions of `os` that take a wait status apart decide nothing by the world outside.
+#: Functions of `os` that parse a wait status; they depend only on their argument.
 ALLOWED = {"heronpy/procs/exit_reason.py": {"os"}, "heronpy/procs/supervisor.py": {"os"}}
-#: Fewer would mean that the marker is no longer found.
+#: Minimum number of pure modules; a lower number means that the marker was not found.
 FEWEST = 200
 
 
 def is_pure(module: ast.Module) -> bool:
-    """Whether a module says that it is pure."""
+    """Whether a module's docstring marks it as pure."""
     return (ast.get_docstring(module) or "").partition("\n\n")[0].endswith("Pure.")
 
 
 def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """The line and the first name of each import, also of those inside functions."""
+    """Yield the line and the first name of each import, including imports inside functions."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
@@ -51,7 +51,7 @@ def main(root: Path) -> int:
             ]
     print(*problems, f"{pure} pure modules, {len(problems)} forbidden imports", sep="\n")
     if pure < FEWEST:
-        print(f"fewer than {FEWEST} pure modules: is the marker written in another way?")
+        print(f"fewer than {FEWEST} pure modules; check that their docstrings still contain the marker")
     return 1 if problems or pure < FEWEST else 0
 
 

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Counts the same words with heronpy and its peers, on this machine, in one run, and prints what came of it.
+"""Counts the same words with heronpy and its peers on this machine, and prints the figures.
 
     scripts/compare_peers.py                          everything, three rounds
     scripts/compare_peers.py --only pipe,heronpy      without the peers that must be installed
     scripts/compare_peers.py --markdown out/peers.md --plot docs/peers.svg
-    scripts/compare_peers.py --rates                  what tuples cost at fixed rates, and how late they are
-    scripts/compare_peers.py --slow                   one of four steps at a tenth of the pace of the others
+    scripts/compare_peers.py --rates                  cost and latency of tuples at fixed rates
+    scripts/compare_peers.py --slow                   one of four steps ten times as slow as the others
     scripts/compare_peers.py --rates 1000,5000 --seconds 10 --only pipe,heronpy,bytewax
 
-One method for all: each contender counts a small and a large number of words; the difference in CPU
-seconds of all its processes, and in wall time, divided by the difference in words, is free of start-up.
-Rounds alternate the order of the contenders. Every count of every word is checked. Peers are installed
-from PyPI, pinned, each into a separate virtual environment below --cache; a peer that cannot be installed or
-does not run is reported with the reason.
+Each contender counts a small and a large number of words. The differences in CPU seconds of all its processes and in
+wall time, divided by the difference in words, do not include the start. The order of the contenders is reversed after
+each round. Every count of every word is checked. Peers are installed from PyPI, pinned, each into a separate virtual
+environment below --cache; a peer that cannot be installed or does not run is reported with the reason.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from heronpy.loadtest.processes import Tree  # noqa: E402
 from heronpy.loadtest.run import Calibration, calibrate, facts, noise_of, run_once  # noqa: E402
 
 DISTINCT, LENGTH = 5000, 10_000
-#: Of the charts, in pixels.
+#: Dimensions of the charts, in pixels.
 WIDTH, TOP = 640, 12
 POLL_S = 0.05
 #: The large count is this many times the small one.
@@ -62,14 +61,14 @@ SPREAD = 5
 
 @dataclass(slots=True)
 class Contender:
-    """One row of the table."""
+    """A contender: one row of the table."""
 
     name: str
     label: str
     run: Callable[[int], tuple[float, float]]
-    """Counts this many words; returns (CPU seconds, wall seconds) of all processes. Raises Unavailable."""
+    """Function that counts this many words; returns CPU and wall seconds of all processes. Raises Unavailable."""
     words: int
-    """How many at most: about ten seconds' worth."""
+    """The large number of words, for a run of about ten seconds."""
     version: str = ""
     colour: int = 1
     cpu: list[float] = field(default_factory=list)
@@ -94,7 +93,7 @@ def heronpy(name: str, label: str, containers: int, mode: str, words: int) -> Co
             raise Unavailable(str(error).splitlines()[0]) from None
         if not result["checks"][0]["ok"]:
             raise Unavailable(result["checks"][0]["text"])
-        # From the release of the spouts to the last count; what runs before is the same for every count.
+        # Measure from the release of the spouts to the last count; the start is the same for every number of words.
         series = result["series"]["cpu"]
         times = [0.0, *series["t"]]
         cpu = sum(
@@ -107,11 +106,11 @@ def heronpy(name: str, label: str, containers: int, mode: str, words: int) -> Co
     return Contender(name, label, run, words, facts()["heronpy"], colour=0)
 
 
-# ---- everything else: a program in its own interpreter ---------------------------------------------
+# ---- other contenders: programs in separate interpreters -------------------------------------------
 
 
 def measured(command: Sequence[str]) -> tuple[float, float]:
-    """Run a program to its end; CPU seconds of its whole tree, wall seconds."""
+    """Run a program to its end; return the CPU seconds of its process tree, and the wall seconds."""
     cpu = 0.0
 
     def look(tree: Tree) -> None:
@@ -123,7 +122,7 @@ def measured(command: Sequence[str]) -> tuple[float, float]:
 
 
 class Peers:
-    """Virtual environments of the peers."""
+    """Runs the peers in their virtual environments."""
 
     def __init__(self, cache: Path, words: Sequence[str], scratch: Path) -> None:
         self.cache = cache
@@ -150,7 +149,7 @@ class Peers:
 
 
 def contenders(peers: Peers) -> list[Contender]:
-    """All of them, each with as many words as it counts in some seconds."""
+    """Return all contenders, each with the number of words that it counts in some seconds."""
     million = 1_000_000
     return [
         peers.contender("pipe", "by hand: pipes, router process", "pipe_count.py", 25 * million),
@@ -192,7 +191,7 @@ def contenders(peers: Peers) -> list[Contender]:
 
 
 def compete(found: list[Contender], rounds: int, scale: float) -> list[Calibration]:
-    """Fill in the figures; every second round runs backwards. Returns calibrations around the rounds."""
+    """Measure all contenders, in reverse order in every second round; return the calibrations of all rounds."""
     calibrations = [calibrate()]
     for number in range(rounds):
         for contender in found if number % 2 == 0 else reversed(found):
@@ -209,7 +208,7 @@ def compete(found: list[Contender], rounds: int, scale: float) -> list[Calibrati
                 continue
             millions = (large - small) / 1e6
             if cpu <= cpu_small or wall <= wall_small:
-                print("too few words to tell; use a larger --scale", file=sys.stderr)
+                print("too few words to measure; use a larger --scale", file=sys.stderr)
                 continue
             contender.cpu.append((cpu - cpu_small) / millions)
             contender.rate.append((large - small) / (wall - wall_small))
@@ -219,7 +218,7 @@ def compete(found: list[Contender], rounds: int, scale: float) -> list[Calibrati
 
 
 def markdown(found: list[Contender], verdict: dict[str, Any], rounds: int) -> str:
-    """The table, losses as plain as wins."""
+    """Return the table."""
     about = facts()
     host = about["host"]
     pipe = next((statistics.median(c.cpu) for c in found if c.name == "pipe" and c.cpu), None)
@@ -247,7 +246,7 @@ def markdown(found: list[Contender], verdict: dict[str, Any], rounds: int) -> st
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar, with its range if it was measured several times."""
+    """One bar of a chart, with its range if it was measured several times."""
 
     label: str
     value: float
@@ -257,7 +256,7 @@ class Bar:
 
 
 def bars(title: str, unit: str, items: Sequence[Bar]) -> str:
-    """Horizontal bars on a logarithmic scale, as a file of its own."""
+    """Return an SVG file with horizontal bars on a logarithmic scale."""
     row, left = 24, 250
     height = TOP + 26 + row * len(items) + 24
     smallest = min((item.low for item in items if item.low > 0), default=1.0)
@@ -299,7 +298,7 @@ _STANDALONE = (
 
 
 def plot(found: list[Contender]) -> str:
-    """The same as bars."""
+    """Return the figures as a bar chart (SVG)."""
     items = [
         Bar(c.label, statistics.median(c.cpu), min(c.cpu), max(c.cpu), 2 if c.name == "pipe" else c.colour)
         for c in found
@@ -310,19 +309,19 @@ def plot(found: list[Contender]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each contender runs (3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="part of the usual number of words (1)")
+    parser.add_argument("--rounds", type=int, default=3, help="number of runs of each contender (default: 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of words (default: 1)")
     parser.add_argument(
         "--rates",
         nargs="?",
         const=peer_rates.DEFAULT_RATES,
         metavar="N,N,...",
-        help=f"compare at these tuples per second instead ({peer_rates.DEFAULT_RATES})",
+        help=f"compare at these tuples per second instead (default: {peer_rates.DEFAULT_RATES})",
     )
     parser.add_argument("--slow", action="store_true", help="compare with one of four parallel steps slow instead")
-    parser.add_argument("--seconds", type=float, help="how long to measure each: with --rates (6), with --slow (20)")
-    parser.add_argument("--only", default="", help="comma-separated: names, or their first part (pipe,heronpy,bytewax)")
-    parser.add_argument("--cache", type=Path, help="folder of the peers' virtual environments (~/.cache/heronpy/peers)")
+    parser.add_argument("--seconds", type=float, help="seconds per measurement; default: 6 (--rates) or 20 (--slow)")
+    parser.add_argument("--only", default="", help="contenders, by full or first name, such as pipe,heronpy")
+    parser.add_argument("--cache", type=Path, help="virtual environments (default: ~/.cache/heronpy/peers)")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     parser.add_argument("--plot", type=Path, help="write the plot (SVG) to this file")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
@@ -355,13 +354,13 @@ def main() -> int:
 
 
 def compare_rates(parser: argparse.ArgumentParser, options: argparse.Namespace, cache: Path) -> int:
-    """`--rates`."""
+    """Run the comparison at fixed rates (`--rates`)."""
     try:
         asked = rates.rates_of(options.rates)
     except HeronError as error:
         parser.error(str(error))
     if not all(asked):
-        parser.error("--rates needs rates above 0; without --rates everybody runs as fast as it can")
+        parser.error("--rates needs rates above 0; to run as fast as possible, leave out --rates")
     seconds = _seconds(parser, options, 6.0)
     found = _chosen(parser, options.only, peer_rates.contenders(cache))
     verdict = peer_rates.compete(found, asked, seconds, options.rounds)
@@ -371,9 +370,9 @@ def compare_rates(parser: argparse.ArgumentParser, options: argparse.Namespace, 
 
 
 def compare_slow(parser: argparse.ArgumentParser, options: argparse.Namespace, cache: Path) -> int:
-    """`--slow`."""
+    """Run the comparison with a slow step (`--slow`)."""
     if options.rates is not None:
-        parser.error("--slow runs as fast as it may; leave --rates or --slow away")
+        parser.error("--slow has no fixed rate; leave out --rates or --slow")
     seconds = _seconds(parser, options, 20.0)
     found = _chosen(parser, options.only, peer_slow.contenders(cache))
     peer_slow.compete(found, seconds)
@@ -382,9 +381,9 @@ def compare_slow(parser: argparse.ArgumentParser, options: argparse.Namespace, c
 
 
 def _seconds(parser: argparse.ArgumentParser, options: argparse.Namespace, usual: float) -> float:
-    """How long to measure each; refuses too little, and what only the word count has."""
+    """Return the seconds per measurement; refuse too short measurements, and --plot."""
     if options.plot:
-        parser.error("--plot is for the word count; leave --rates, --slow or --plot away")
+        parser.error("--plot is only for the word count; leave out --plot, or --rates and --slow")
     seconds = usual if options.seconds is None else float(options.seconds)
     if seconds < 2:
         parser.error("--seconds must be at least 2")
@@ -392,7 +391,7 @@ def _seconds(parser: argparse.ArgumentParser, options: argparse.Namespace, usual
 
 
 def _write(options: argparse.Namespace, table: str, content: dict[str, Any]) -> None:
-    """Print the table, and write what is to be written."""
+    """Print the table, and write the requested files."""
     print(table)
     for path, text in ((options.markdown, table), (options.json, json.dumps(content, indent=1))):
         if path:
@@ -401,11 +400,11 @@ def _write(options: argparse.Namespace, table: str, content: dict[str, Any]) -> 
 
 
 def _chosen(parser: argparse.ArgumentParser, only: str, found: list[Any]) -> list[Any]:
-    """Those that --only names, or all."""
+    """Return the contenders that --only names, or all contenders."""
     wanted = [part for part in only.split(",") if part]
     unknown = [part for part in wanted if not any(_is(c, part) for c in found)]
     if unknown:
-        parser.error(f"there is no contender '{unknown[0]}'; there are {', '.join(c.name for c in found)}")
+        parser.error(f"there is no contender '{unknown[0]}'; choose from {', '.join(c.name for c in found)}")
     return [c for c in found if not wanted or any(_is(c, part) for part in wanted)]
 
 

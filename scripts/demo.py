@@ -1,8 +1,8 @@
-"""The main job: real flights through a topology into a table that PySpark writes.
+"""Runs the demo: a topology reads real flights, and PySpark writes them to a table.
 
-Submits topologies/flight_delays.py to the local cluster, prints the address of the topology's page as soon as there is
-one, follows the topology until it ends by itself, checks the table against the file that the flights came from, and
-prints the answer, where the page and the logs are and how to look further.
+Submits topologies/flight_delays.py to the local cluster, prints the address of the topology's page, and waits until the
+topology has ended. Then checks the table against the file of flights, and prints the result, the locations of page,
+table and logs, and a next command to try.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NAME = "FlightDelays"
 
 
 def page_of_demo(home: Path) -> str:
-    """Address of the topology's page, printed, for which the tracker is started if none runs; empty without one."""
+    """Start a tracker if none runs; print and return the address of the topology's page, "" if there is none."""
     try:
         address = finding.find_or_start(home, None).address
     except (HeronError, OSError) as error:
-        print(f"there is no page to look at, and the demo goes on without: {error}", file=sys.stderr)
+        print(f"the tracker's page is not available, and the demo continues without it: {error}", file=sys.stderr)
         return ""
     page = place.page_of(address, "local", unix_user(), "default", NAME)
     print(f"the page   {page}", flush=True)
@@ -39,7 +39,7 @@ def page_of_demo(home: Path) -> str:
 
 
 def record_classes(home: Path) -> None:
-    """Record Spark's classes in the background, once per installation of Spark, so that it starts faster next time."""
+    """Record Spark's classes in the background, once per installation, so that Spark starts faster next time."""
     if archive.find_archive() is not None:
         return
     log = home / "cache" / "spark" / "archive.log"
@@ -49,30 +49,30 @@ def record_classes(home: Path) -> None:
             ["nice", sys.executable, "-m", "heronpy.spark.archive"],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
-    print(f"background Spark's classes are being recorded, so that it starts faster next time; log: {log}")
+    print(f"background Spark's classes are being recorded, so that Spark starts faster next time; log: {log}")
 
 
 def main() -> int:
-    """Run the demo; returns its exit code."""
+    """Run the demo; return its exit code."""
     if shutil.which("java") is None:
         print("error: the demo runs PySpark, which needs Java 17 or newer on the PATH", file=sys.stderr)
         return 1
     home = Path(os.environ.get("HERON_HOME") or Path.home() / ".herondata")
     table = home / "output" / f"{NAME}-{time.strftime('%Y%m%d-%H%M%S')}"
     heron = Path(sys.executable).with_name("heron")
-    # The tracker starts while the topology and Spark do, which takes longer.
+    # Start the tracker while the topology and Spark start, because those take longer.
     starting = ThreadPoolExecutor(1).submit(page_of_demo, home)
     submit = [heron, "submit", "local", TOPOLOGY, NAME, "--output", table, "--wait", "--kill-on-interrupt"]
     code = subprocess.call([str(part) for part in submit])
     if code:
         return code
     print("\nHow late do flights leave New York? (minutes; from the table that Spark wrote)\n", flush=True)
-    # It prints no numbers that it has not checked.
+    # The report checks the numbers before it prints them.
     code = subprocess.call([sys.executable, str(TOPOLOGY), "--report", str(table)])
     page = starting.result()
     logs = home / "topologies" / "local" / unix_user() / NAME / "log-files"
     if page:
-        print(f"the page   {page}   (it shows the whole run; the tracker ends after half an hour without a look)")
+        print(f"the page   {page}   (it shows the whole run; the tracker ends after half an hour without requests)")
     print(f"the table  {table}")
     print(f"the logs   {logs if logs.exists() else home / 'topologies'}")
     print(f"the code   {TOPOLOGY.relative_to(ROOT)}")

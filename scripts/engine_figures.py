@@ -5,18 +5,18 @@ python scripts/engine_figures.py [WHAT] [--runs N]
 
 WHAT is one of
   slurm      all figures of a topology on Slurm (the default)
-  kubernetes submit and a killed container, on Kubernetes' own control plane, which scripts/kubernetes_server.py builds
-  adopt      a scheduler that is killed: until all is adopted, and what was replaced, on Slurm
-  followed   how long a line takes from a task on Slurm to `heron logs -f`
-  transfers  how often the package of 8 containers with 200 tasks goes to each of two hosts
-  hosts      CPU per tuple of two containers on two hosts, against two on one
-  store      CPU per tuple with a checkpoint each second in an object store (moto), against a folder
-  before     CPU of submit, restart and kill on one machine, against those of an earlier commit (--commit)
+  kubernetes submit and recovery of a killed container, on the control plane that scripts/kubernetes_server.py builds
+  adopt      a killed scheduler on Slurm: time until all containers are adopted, and containers replaced
+  followed   time until a log line of a task on Slurm appears in `heron logs -f`
+  transfers  how often each of two hosts receives the package of 8 containers with 200 tasks
+  hosts      CPU per tuple of two containers on two hosts, compared with two containers on one host
+  store      CPU per tuple with a checkpoint every second in an object store (moto), compared with a folder
+  before     CPU of submit, restart and kill on one machine, compared with an earlier commit (--commit)
 
-The last three are ratios of CPU seconds in alternating pairs, of which the median counts; they need no quiet machine,
-but are better on one. Root is needed, for Slurm also slurm-wlm and munge: its daemons, three nodes of this machine on
-loopback, are started and ended here. The two hosts are namespaces. For `kubernetes`, HERON_ENGINES names the folder
-with the programs of the control plane, whose nodes are this machine, too.
+The last three figures are medians of ratios of CPU seconds, measured in alternating pairs. They are more exact on a
+quiet machine. The script needs root. Slurm needs slurm-wlm and munge; the script starts and ends Slurm's daemons for
+three nodes on loopback. The two hosts are namespaces. For `kubernetes`, HERON_ENGINES names the folder with the
+programs of the control plane.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ from tests.support.slurm import SlurmCluster, missing, slurm_cluster  # noqa: E4
 from tests.support.slurm_topologies import NAME, Submitted, processes_of  # noqa: E402
 from tests.support.waiting import wait_for  # noqa: E402
 
-#: The values of the how-to for a fast answer to a silent host.
+#: The settings that the how-to recommends for fast detection of a silent host.
 FAST = {"renew_s": 2, "fence_s": 6, "lost_s": 10, "poll_s": 1}
-#: At least once: at most once a container of a silent host waits until its end is confirmed.
+#: Runs in at-least-once mode; in at-most-once mode, a container of a silent host waits until its end is confirmed.
 PROGRAM = ("topologies/ack_and_fail.py", NAME, "--count", "10000000")
 FLOW_S = 20.0
-#: The end of a minute is in it: figures are kept by the minute.
+#: Longer than a minute, because the state is written once per minute.
 REST_S = 70.0
-#: For the figures of a scheduler with many containers; container 0 is one of them.
+#: Number of containers for the figures of a scheduler with many containers, including container 0.
 MANY = 20
-#: From the last container running until nothing begins any more.
+#: Seconds after the start of the last container until all processes have started.
 SETTLE_S = 15.0
 Records = dict[str, control_pb2.ProcessRecord]
 
 
 @dataclass
 class Row:
-    """One line of the table."""
+    """A row of the table: a figure, its goal, and the measured values."""
 
     what: str
-    #: The most that is wanted, and in words.
+    #: The maximum, and its text in the table.
     goal: float
     goal_text: str
     unit: str
@@ -109,7 +109,7 @@ def local(it: Submitted, *words: str) -> None:
 
 
 class Figures:
-    """What is measured, in the order of the table."""
+    """All figures, in the order of the table."""
 
     def __init__(self) -> None:
         self.check = Row("`heron cluster check`", 15, "15 s", "s")
@@ -127,7 +127,7 @@ class Figures:
         return [value for value in vars(self).values() if isinstance(value, Row)]
 
     def run(self, cluster: SlurmCluster, base: Path, number: int) -> None:
-        """Once; the node of a container is lost at the end, and back after it."""
+        """Measure once. At the end, lose the node of a container, and start the node again."""
         folder = base / str(number)
         home = folder / "home"
         make_folders(home)
@@ -163,17 +163,17 @@ class Figures:
             it.heron("kill", "hpc", NAME, "--force", "--timeout", "15")
             if lost:
                 cluster.start_node(lost)
-                wait_for(lambda: set(cluster.states().values()) == {"idle"}, 90, "the node being back")
+                wait_for(lambda: set(cluster.states().values()) == {"idle"}, 90, "the lost node's return")
 
     def many(self, base: Path) -> None:
-        """A scheduler with many containers, none of which comes or goes; on a Slurm whose nodes have room for them."""
+        """Measure CPU and memory of a scheduler with many containers, while none of them starts or ends."""
         home = base / "many"
         make_folders(home)
         os.environ["HERON_HOME"] = str(home)
         program = Path(fish.__file__).read_text(encoding="utf-8").replace("par=3", f"par={MANY - 2}")
         (home / "fish.py").write_text(program.replace('"topology.stmgrs": 2', f'"topology.stmgrs": {MANY - 1}'))
         with slurm_cluster(memory_mb=8000, cpus=16) as cluster:
-            # Its leases are those of the defaults.
+            # The leases have their default durations.
             rooms = {"engine": {"renew_s": 5, "fence_s": 40, "lost_s": 60, "permit_s": 600, "poll_s": 2}}
             rooms["packing"] = {"instance_ram_bytes": "100MB", "instance_cpu": 0.1}
             it = Submitted(cluster, home, home / "hosts", rooms, "fish")
@@ -194,9 +194,9 @@ class Figures:
         self.flowing.found.append(_changes(it, FLOW_S))
 
     def _rest(self, it: Submitted) -> None:
-        """The spouts pause."""
+        """Count the changes of the state while the spouts are paused."""
         it.heron("deactivate", "hpc", NAME)
-        # The minute in which they still moved is written after its end, and what was counted half a minute later.
+        # The last active minute is written after its end, and its counts half a minute later.
         time.sleep(REST_S)
         self.writes.found.append(_changes(it, REST_S))
         it.heron("activate", "hpc", NAME)
@@ -232,7 +232,7 @@ def _acts(it: Submitted, victim: control_pb2.ProcessRecord) -> None:
 
 
 def _changes(it: Submitted, seconds: float) -> int:
-    """How many nodes of the state change in this time; their names go to stderr."""
+    """Return how many state nodes change during this time, and print their names to stderr."""
     state = it.home / "state" / "hpc"
     before = _files(state)
     time.sleep(seconds)
@@ -253,7 +253,7 @@ def _files(folder: Path) -> dict[str, int]:
 
 # ---- one figure at a time -------------------------------------------------------------------------
 def adopt(cluster: SlurmCluster, base: Path, runs: int) -> list[Row]:
-    """Schedulers that are killed, one after the other."""
+    """Kill schedulers one after the other, and measure the adoption of their containers."""
     figures = Figures()
     it = _submitted(cluster, base, *PROGRAM)
     try:
@@ -267,9 +267,9 @@ def adopt(cluster: SlurmCluster, base: Path, runs: int) -> list[Row]:
 
 
 def followed(cluster: SlurmCluster, base: Path, runs: int) -> list[Row]:
-    """Lines of a task that says something ten times a second, as they arrive at `heron logs -f`."""
-    row = Row("a line of a task until `heron logs -f` has printed it, median of a run", 1, "1 s", "s")
-    latest = Row("the same: the slowest", 1, "1 s", "s")
+    """Measure when `heron logs -f` prints the lines of a task that logs ten times a second."""
+    row = Row("time until `heron logs -f` prints a line of a task, median of a run", 1, "1 s", "s")
+    latest = Row("time until `heron logs -f` prints a line of a task, maximum", 1, "1 s", "s")
     text = Path(fish.__file__).read_text(encoding="utf-8")
     text = text.replace("self.ack(tup)", 'self.ack(tup); self.n = getattr(self, "n", 0) + 1\n        '
                         'self.n % 10 or self.logger.info("heard %d", self.n)')  # fmt: skip
@@ -299,7 +299,7 @@ def _delays(it: Submitted) -> list[float]:
                 if record["text"].startswith("heard"):
                     delays.append(time.time() - record["time"])
                 if len(delays) >= 60:
-                    # The first ones are those that came while it began.
+                    # The first lines were logged while the command started.
                     return delays[20:]
         finally:
             follower.kill()
@@ -317,9 +317,9 @@ def _submitted(cluster: SlurmCluster, base: Path, *words: str, name: str = NAME)
 
 
 def on_kubernetes(base: Path, runs: int) -> list[Row]:
-    """A spout, three bolts in two containers, container 0; `heron list` sees when they run, which takes half a second."""
-    submit = Row("Kubernetes: submit until all run, beyond the same on this machine", 2, "2 s", "s")
-    killed = Row("Kubernetes: a killed container RUNNING again", 2, "2 s", "s")
+    """Measure a submit and a restart of a small topology. `heron list` detects the start, and takes half a second."""
+    submit = Row("Kubernetes: additional time of a submit, compared with this machine", 2, "2 s", "s")
+    killed = Row("Kubernetes: time until a killed container is RUNNING again", 2, "2 s", "s")
     plane = control_plane.ControlPlane()
     try:
         with real_kubernetes(plane) as (cluster, kubelets):
@@ -363,7 +363,7 @@ builder.build_and_submit()
 
 
 def transfers(base: Path, runs: int) -> list[Row]:
-    """What the network cards of two hosts count while eight containers with 200 tasks start."""
+    """Measure the bytes that two hosts receive while eight containers with 200 tasks start."""
     rows = [Row(f"package to host {number}: bytes received, in packages", 1.2, "1 transfer", "") for number in (1, 2)]
     for number in range(runs):
         with made_hosts(2) as (address, hosts):
@@ -392,7 +392,7 @@ def _received(host: SimHost) -> int:
 
 
 def on_hosts(folder: Path, address: str, hosts: list[SimHost]) -> Cluster:
-    """A cluster whose containers run on hosts; its folders are reached by all of them."""
+    """Return a cluster whose containers run on several hosts, which all share its folders."""
     home = folder / "home"
     make_folders(home / "engine")
     conf = home / "conf" / "hosts"
@@ -408,13 +408,13 @@ def on_hosts(folder: Path, address: str, hosts: list[SimHost]) -> Cluster:
     return where
 
 
-#: How long, and how many words a second.
+#: Duration in seconds, and words per second.
 LOAD_S, RATE = 12.0, 20_000.0
 
 
 def hosts_ratio(base: Path, runs: int) -> list[Row]:
-    """The word count, by CPU per million words."""
-    row = Row("two hosts against two containers of one, CurveZMQ in both: CPU per tuple", 1.1, "1.1x", "x")
+    """Compare the CPU per million words of the word count on two hosts and on one host."""
+    row = Row("CPU per tuple, two hosts vs. two containers on one host, both with CurveZMQ", 1.1, "1.1x", "x")
     with made_hosts(2) as (address, hosts):
         far = on_hosts(base / "far", address, hosts)
         near = Cluster("local", base / "near", temporary=False)
@@ -433,8 +433,8 @@ def hosts_ratio(base: Path, runs: int) -> list[Row]:
 
 
 def store_ratio(base: Path, runs: int) -> list[Row]:
-    """The same for a checkpoint each second; the server's own CPU is not the topology's."""
-    row = Row("checkpoint each second to moto against a folder: CPU per tuple", 1.15, "1.15x", "x")
+    """Compare a checkpoint every second in an object store and in a folder, without the CPU of the store's server."""
+    row = Row("CPU per tuple, checkpoint every second in moto vs. in a folder", 1.15, "1.15x", "x")
     server = ObjectServer()
     os.environ.update(server.environment)
     bucket = server.make_bucket("figures")
@@ -457,7 +457,7 @@ def store_ratio(base: Path, runs: int) -> list[Row]:
 
 
 def in_turn(number: int, first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
-    """Both, in another order each time."""
+    """Measure both variants, in alternating order."""
     if number % 2:
         return first(), second()
     late = second()
@@ -465,7 +465,7 @@ def in_turn(number: int, first: Callable[[], float], second: Callable[[], float]
 
 
 def _cpu(where: Cluster, number: int, settings: list[str], mode: str = "ATMOST_ONCE") -> float:
-    # As fast as it can it would be another rate in each run, and with it another share of what costs by the second.
+    # Without a fixed rate, the share of the costs per second would differ between runs.
     changes = {"containers": 2, "duration_s": LOAD_S, "rate": RATE, "mode": mode}
     run = run_once(where, profiles.changed(profiles.load("word_count"), changes, settings), number)
     assert all(check["ok"] for check in run["checks"]), run["checks"]
@@ -474,15 +474,15 @@ def _cpu(where: Cluster, number: int, settings: list[str], mode: str = "ATMOST_O
     return float(run["figures"]["cpu_s_per_million"])
 
 
-#: The last commit without engines.
+#: Default for --commit: the last commit without engines.
 BEFORE = "7636b50"
 _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 
 
 def before_ratio(base: Path, runs: int, commit: str) -> list[Row]:
-    """CPU of all processes of a word count while it is submitted, restarted and killed, by a control group."""
+    """Compare the CPU of all processes during submit, restart and kill of a word count, measured by a control group."""
     rows = {
-        what: Row(f"local {what} against {commit}: CPU", 1.05, "1.05x", "x") for what in ("submit", "restart", "kill")
+        what: Row(f"local {what} vs. {commit}: CPU", 1.05, "1.05x", "x") for what in ("submit", "restart", "kill")
     }
     old = base / "old"
     subprocess.run(["git", "worktree", "add", "--detach", str(old), commit], cwd=ROOT, check=True, capture_output=True)
@@ -500,13 +500,13 @@ def before_ratio(base: Path, runs: int, commit: str) -> list[Row]:
 
 
 def _life(tree: Path, home: Path) -> dict[str, float]:
-    """CPU seconds by what is done, of all processes that come and go meanwhile."""
+    """Return the CPU seconds of all processes, including ended ones, by step: submit, restart, kill."""
     make_folders(home)
     group = _COUNTED / f"heron-figures-{os.getpid()}-{home.name}"
     group.mkdir()
     env = {**os.environ, "PYTHONPATH": str(tree), "HERON_HOME": str(home), "HERON_CONFIG_HOME": str(home / "client")}
     env.pop("HERON_CONF", None)
-    # Without compiled modules the other tree, which is new, would compile its own in each process.
+    # Compile the modules of the new worktree now; otherwise, each process would compile them.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def heron(*words: str) -> float:
@@ -530,7 +530,7 @@ def _life(tree: Path, home: Path) -> dict[str, float]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Short, because sockets lie below it."""
+    """Yield a temporary folder with a short path, because it contains sockets."""
     with tempfile.TemporaryDirectory(prefix="hp-", dir="/tmp") as folder:
         (Path(folder) / "t").mkdir(mode=0o700)
         os.environ["TMPDIR"] = f"{folder}/t"
@@ -539,13 +539,13 @@ def scratch() -> Iterator[Path]:
 
 
 def measured(arguments: argparse.Namespace) -> list[Row]:
-    """The rows of what is asked for."""
+    """Measure the requested figures; return the rows of the table."""
     what, runs = arguments.what, arguments.runs
     if what in ("adopt", "followed"):
         with slurm_cluster(memory_mb=4000) as cluster, scratch() as base:
             return (adopt if what == "adopt" else followed)(cluster, base, runs)
     if what in ("transfers", "hosts"):
-        # Where hosts made of namespaces see the same; each has a /tmp of its own.
+        # Each host has a separate /tmp, so the shared folder is in /var/tmp.
         with tempfile.TemporaryDirectory(prefix="hp-", dir="/var/tmp") as folder:
             return (transfers if what == "transfers" else hosts_ratio)(Path(folder), runs)
     if what == "kubernetes":
@@ -570,8 +570,8 @@ def main() -> int:
     )
     modes = ("slurm", "kubernetes", "adopt", "followed", "transfers", "hosts", "store", "before")
     parser.add_argument("what", nargs="?", choices=modes, default="slurm")
-    parser.add_argument("--runs", type=int, default=3, help="runs, of which the medians are printed (default: 3)")
-    parser.add_argument("--commit", default=BEFORE, help=f"what `before` compares with (default: {BEFORE})")
+    parser.add_argument("--runs", type=int, default=3, help="number of runs; medians are printed (default: 3)")
+    parser.add_argument("--commit", default=BEFORE, help=f"commit that `before` compares with (default: {BEFORE})")
     arguments = parser.parse_args()
     why = missing() if arguments.what in ("slurm", "adopt", "followed") else ""
     if arguments.what == "kubernetes":

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/ and conf/local/ from the source: the commands of click, the settings, the metrics,
-the faults.
+"""Writes docs/reference/ and conf/local/ from the source: commands, settings, metrics, faults and REST.
 
 python scripts/gen_docs.py            write the pages
-python scripts/gen_docs.py --check    fail when a page is not what the source says
+python scripts/gen_docs.py --check    fail if a page is out of date
 """
 
 from __future__ import annotations
@@ -48,38 +47,38 @@ NOTE = "<!-- written by scripts/gen_docs.py; do not edit -->\n"
 
 # ---- what a topology.* key does -----------------------------------------------------------------
 
-#: Key without "topology." to its effect. Every other known key is accepted and has none.
+#: Map from key without "topology." to its effect. Every other known key is accepted and has no effect.
 EFFECTS = {
     "stmgrs": "Number of containers (`heron update --container-number` changes it).",
     "component.parallelism": "Number of tasks of a component; set by `par`.",
     "reliability.mode": "`ATMOST_ONCE` (default), `ATLEAST_ONCE` or `EFFECTIVELY_ONCE`.",
     "message.timeout.secs": "At least once: an unfinished tuple tree fails after this; default 30.",
     "enable.message.timeouts": "`false`: trees never time out; default true.",
-    "max.spout.pending": "At least once: tuples with an id that a spout task may have unfinished; default 100.",
-    "droptuples.upon.backpressure": "At most once: tuples for a full task are discarded, and no spout is stopped. `true` or `drop_newest`: all of them; `sample`: a share is kept. See [backpressure](../backpressure.md).",
-    "tick.tuple.freq.secs": "`process_tick` is called this often. Read once, after `initialize`.",
-    "tick.tuple.freq.ms": "The same in milliseconds; wins over `.secs`.",
+    "max.spout.pending": "At least once: maximum number of unfinished tuples with an id per spout task; default 100.",
+    "droptuples.upon.backpressure": "At most once: tuples for a full task are discarded, and no spout is stopped. `true` or `drop_newest`: all these tuples are discarded; `sample`: a share is kept. See [backpressure](../backpressure.md).",
+    "tick.tuple.freq.secs": "Interval between calls of `process_tick`. Read once, after `initialize`.",
+    "tick.tuple.freq.ms": "The same interval in milliseconds; overrides `.secs`.",
     "serializer.classname": "Class path of an `IHeronSerializer` for the values of tuples.",
     "auto.task.hooks": "List of class paths of task hooks, for every task.",
-    "name": "Filled in with the topology's name.",
+    "name": "Set by heronpy to the topology's name.",
     "container.cpu.requested": "Cores of a container; limits the tasks that packing puts into it.",
     "container.ram.requested": "Memory of a container; limits the tasks that packing puts into it.",
     "container.disk.requested": "Disk of a container; limits the tasks that packing puts into it.",
     "container.max.cpu.hint": "Upper bound on the cores of a container.",
     "container.max.ram.hint": "Upper bound on the memory of a container.",
     "container.max.disk.hint": "Upper bound on the disk of a container.",
-    "container.padding.percentage": "Share kept free for the runtime; over `heron.packing.container_padding_percent`.",
-    "container.ram.padding": "Memory of a container kept free, on top of the percentage.",
-    "container.max.num.instances": "Most tasks of a container.",
+    "container.padding.percentage": "Share for the runtime; overrides `heron.packing.container_padding_percent`.",
+    "container.ram.padding": "Memory of a container kept free, in addition to the percentage.",
+    "container.max.num.instances": "Maximum number of tasks of a container.",
     "component.cpumap": "Cores of a task by component: `count:0.5,split:2`.",
-    "component.cpu": "In the configuration of a component: cores of each of its tasks, before the cpumap; `heron update` changes it.",
-    "component.ram": "In the configuration of a component: memory of each of its tasks, before the rammap, and the limit above which a task is restarted; `heron update` changes it.",
+    "component.cpu": "In the configuration of a component: cores of each of its tasks; overrides the cpumap; `heron update` changes it.",
+    "component.ram": "In the configuration of a component: memory of each of its tasks, and the limit above which a task is restarted; overrides the rammap; `heron update` changes it.",
     "component.rammap": "Memory of a task by component: `count:512MB`. For planning only, not a limit; the requests of all containers must fit the machine.",
     "component.diskmap": "Disk of a task by component.",
     "packing.ffd.sorting.strategy": "`RAM_FIRST` (default) or `CPU_FIRST`, for first_fit_decreasing.",
 }
 
-#: Where processes take metric names from; the other places only read them.
+#: Modules that report metrics; other modules only read them.
 REPORTERS = (
     "stmgr/*.py",
     "instance/*.py",
@@ -90,20 +89,20 @@ REPORTERS = (
     "heronpy/spark/*.py",
     "heronpy/tmaster/*.py",
 )
-#: Names that the source puts together.
+#: Metric names that the code composes from parts.
 COMPOSED = re.compile(r"__py-generation-\d-(count|collection-threshold)|__replica/__\w+")
 
 ENVIRONMENT = (
     ("HERON_HOME", "State, packages, logs and working folders of topologies; default `~/.herondata`."),
-    ("HERON_CONF", "Folder with `<cluster>/<room>.yaml` files, over the shipped ones."),
+    ("HERON_CONF", "Folder with `<cluster>/<room>.yaml` files, which override the shipped files."),
     ("HERON_CONFIG_HOME", "Folder of the client's defaults; default `~/.config/heron`."),
-    ("JAVA_HOME", "The Java that Spark runs on; default the `java` of PATH."),
-    ("PYTHONPATH", "Searched by tasks, too; entries are made absolute at submit."),
+    ("JAVA_HOME", "The Java that runs Spark; default: the `java` in PATH."),
+    ("PYTHONPATH", "Module search path, also of tasks; entries are made absolute at submit."),
 )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -112,7 +111,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cli_page() -> str:
-    """The verbs of `heron`."""
+    """Return the page about the commands of `heron`."""
     context = click.Context(heron, info_name="heron")
     parts = [
         NOTE,
@@ -123,7 +122,7 @@ def cli_page() -> str:
         "change something require the cluster.\n",
         "## Exit codes\n",
         table(("code", "meaning"), ((str(code), text) for code, text in exits.MEANINGS.items())),
-        "Verbs that change something return when it is done. With `--json`, stdout is JSON and nothing else; errors are\n"
+        "Verbs that change something return after the change. With `--json`, stdout contains only JSON; errors are\n"
         "one sentence on stderr.\n",
         "## Flags of most verbs\n",
         table(("flag", "meaning"), (_option_row(option)[:2] for option in _common_options(context))),
@@ -156,10 +155,10 @@ def _command(command: click.Command, parent: click.Context, name: str, level: in
     if not isinstance(command, click.Group):
         return
     names = command.list_commands(context)
-    # The profiles of the load test take the same flags; one of them stands for all.
+    # All profiles of the load test have the same flags, so the page describes one profile.
     profiles = [n for n in names if name == "load-test" and n not in command.commands]
     if profiles:
-        yield "Profiles: " + ", ".join(f"`{n}`" for n in profiles) + ". They take the same flags:\n"
+        yield "Profiles: " + ", ".join(f"`{n}`" for n in profiles) + ". They have the same flags:\n"
     for child in names:
         if child not in profiles[1:]:
             found = command.get_command(context, child)
@@ -168,7 +167,7 @@ def _command(command: click.Command, parent: click.Context, name: str, level: in
 
 
 def _prose(text: str) -> str:
-    """click's help text; what it must not wrap becomes a code block."""
+    """Return click's help text as Markdown; paragraphs that must not be wrapped become code blocks."""
     parts = []
     for paragraph in re.split(r"\n\s*\n", re.sub(r"(?m)^ +", "", _dedent(text)).strip("\n")):
         if paragraph.startswith("\b\n"):
@@ -179,7 +178,7 @@ def _prose(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text of the source that Markdown shall show as it is."""
+    """Escape a text of the source, so that Markdown shows it unchanged."""
     return re.sub(r"([<*_])", r"\\\1", text)
 
 
@@ -206,16 +205,16 @@ def _option_row(option: click.Option) -> tuple[str, str, str]:
 
 
 def config_page() -> str:
-    """The settings of the rooms and the keys of topologies."""
+    """Return the page about the settings of the rooms and the keys of topologies."""
     parts = [
         NOTE,
         "# Settings\n",
-        "Later wins: defaults, `conf/<cluster>/<room>.yaml`, the topology's own config, the config of one component\n"
+        "Later sources override earlier ones: defaults, `conf/<cluster>/<room>.yaml`, the topology's or a component's config\n"
         "(`heron.instance.*` only), the client's defaults (`heron config set`), `--config-property`. In a YAML file the key\n"
-        "is the bare field; everywhere else it is `heron.<room>.<field>`. `heron config show local --origin` prints each\n"
-        "value and where it comes from. Bytes take `512KB`, `64MB`; durations take `250ms`, `2s`, `5m`, and a bare number\n"
-        "is in the unit that ends the name. A value of the wrong kind, or an unknown `heron.` or `topology.` key, is refused\n"
-        "at submit by name; a key that only Apache Heron has is named and left out. Any other key is your own and reaches `initialize(config, context)` unchanged.\n",
+        "is the field's name; elsewhere, it is `heron.<room>.<field>`. `heron config show local --origin` prints each\n"
+        "value and its source. Sizes are written like `512KB`, `64MB`; durations like `250ms`, `2s`. A bare number\n"
+        "has the unit at the end of the field's name. Values of the wrong kind and unknown `heron.` or `topology.` keys are refused\n"
+        "at submit; a key that only Apache Heron has is reported and ignored. Any other key is yours, and is passed unchanged to `initialize(config, context)`.\n",
     ]
     for room, cls in ROOMS.items():
         parts.append(f"## heron.{room}\n")
@@ -232,7 +231,7 @@ def config_page() -> str:
 
 
 def _range(expected: str) -> str:
-    """The part of a setting's description that the units above do not say."""
+    """Return the limits in a setting's description, without the unit that the page already states."""
     if expected.startswith("one of "):
         return f"O{expected[1:]}."
     match = re.search(r", (at least|from) (.*)", expected)
@@ -266,7 +265,7 @@ def _topology_keys() -> Iterator[str]:
 
 
 def metrics_page() -> str:
-    """The metrics of the runtime."""
+    """Return the page about the metrics of the runtime."""
     sources = "".join(path.read_text(encoding="utf-8") for glob in REPORTERS for path in sorted(ROOT.glob(glob)))
     literals = set(re.findall(r'"((?:__(?:process/|executor/|tmaster/)?|spark-|units-|batch-)[\w-]+)["/]', sources))
     reported = [m for m in METRICS.values() if m.name in literals or COMPOSED.fullmatch(m.name)]
@@ -278,10 +277,10 @@ def metrics_page() -> str:
     parts = [
         NOTE,
         "# Metrics\n",
-        "`heron metrics` shows them by their Heron names. Each executor serves those of its container to Prometheus at\n"
+        "`heron metrics` shows metrics by Heron name. Each executor serves its container's metrics to Prometheus at\n"
         "`http://127.0.0.1:<metrics_port>/metrics` (and `/health`); `heron status --json` shows the ports, and\n"
-        "`heron.executor.metrics_port` fixes them. There times are in seconds and sizes in bytes; the column `unit` is that of\n"
-        "the Heron name. Every series has the labels `topology`, `container` and `process`; those\n"
+        "`heron.executor.metrics_port` fixes them. Prometheus gets seconds and bytes; the column `unit` applies to\n"
+        "the Heron name. Every series has the labels `topology`, `container` and `process`; series\n"
         "of tasks also `component`, `task` and `instance_id`. Counters start at 0 when their process starts. A metric that\n"
         "your code registers appears as `heron_user_<name>`, with the label `key` when it has several values.\n",
     ]
@@ -290,13 +289,13 @@ def metrics_page() -> str:
         parts += [f"## {title}\n", table(("metric", "Prometheus", "type", "unit", "label", "meaning"), rows)]
     parts += [
         "## The tracker's page\n",
-        "Sums over the tasks of a component, which the topology masters make; see\n"
-        "[Alert with Prometheus](../howto/prometheus.md). Labels are `cluster`, `role`, `environ` and `topology`; those of\n"
-        "components also `component`; a state has `state`, a finding `verdict` and `component`.\n",
+        "Sums over the tasks of a component, computed by the topology masters; see\n"
+        "[Alert with Prometheus](../howto/prometheus.md). Labels: `cluster`, `role`, `environ`, `topology`; series of\n"
+        "components also have `component`, states `state`, and findings `verdict` and `component`.\n",
         table(("Prometheus", "type", "meaning"), ((f"`{s.shown}`", s.kind.value, s.help) for s in SUMS.values())),
     ]
     if silent:
-        raise SystemExit(f"no process reports {', '.join(m.name for m in silent)}; remove or report what is registered")
+        raise SystemExit(f"no process reports {', '.join(m.name for m in silent)}; remove or report them")
     return "\n".join(parts)
 
 
@@ -314,7 +313,7 @@ def _group(name: str) -> str:
 
 
 def _prometheus_name(metric: Metric) -> str:
-    """What the page calls a sample of this metric calls it."""
+    """Return the Prometheus name of this metric."""
     kind = {
         Kind.COUNTER: control_pb2.Sample.COUNTER,
         Kind.GAUGE: control_pb2.Sample.GAUGE,
@@ -328,23 +327,23 @@ def _prometheus_name(metric: Metric) -> str:
 
 # ---- faults -------------------------------------------------------------------------------------
 
-#: Faults that tests cause and `heron verify` does not, with the folder of those tests.
+#: Faults that only tests cause, not `heron verify`, with the folder of these tests.
 TESTED_FAULTS = {
     "F07": (
-        "The Spark driver, a Python worker of it or the sink is killed in the middle of a batch.",
+        "The Spark driver, one of its Python workers or the sink is killed during a batch.",
         "tests/connectors",
     ),
-    "F22": ("Writes are cut short, fail or are not on the disk when the machine dies.", "tests/storage"),
+    "F22": ("Writes are short, fail, or are not on the disk when the machine fails.", "tests/storage"),
     "F27": ("The wall clock jumps.", "tests/api"),
-    "F28": ("ZooKeeper restarts, answers slowly, or may only be read.", "tests/statemgr"),
-    "F31": ("Tasks are killed while a component gets more and fewer tasks.", "tests/runtime"),
-    "F33": ("Code whose state, fields or key groups do not fit the checkpoint is submitted.", "tests/cli"),
-    "F39": ("Anything of a whole cluster under simulated time, in any order, by seed.", "tests/sim"),
+    "F28": ("ZooKeeper restarts, answers slowly, or is read-only.", "tests/statemgr"),
+    "F31": ("Tasks are killed while a component is scaled up and down.", "tests/runtime"),
+    "F33": ("Code is submitted whose state, fields or key groups do not match the checkpoint.", "tests/cli"),
+    "F39": ("Any faults of a whole cluster in simulated time, in an order determined by a seed.", "tests/sim"),
 }
 
 
 def faults_page() -> str:
-    """The numbers of faults that comments, tests and reports name."""
+    """Return the page about the fault numbers that comments, tests and reports use."""
     lines = [
         "# Faults",
         "",
@@ -362,13 +361,13 @@ def faults_page() -> str:
 
 
 def rest_page() -> str:
-    """The addresses of the tracker."""
+    """Return the page about the tracker's REST interface."""
     lines = [
         "# REST",
         "",
         NOTE,
-        "The addresses of the tracker, see [how to look](../howto/tracker.md). `TOPOLOGY` is"
-        " `/api/v1/topologies/{cluster}/{role}/{environ}/{name}`. `/api/v1/openapi.json` has the shapes of all answers",
+        "The tracker's REST addresses; see [how to use them](../howto/tracker.md). `TOPOLOGY` is"
+        " `/api/v1/topologies/{cluster}/{role}/{environ}/{name}`. `/api/v1/openapi.json` has the schemas of answers",
         " below `/api/v1`; the other addresses and their JSON are those of Apache Heron's tracker 0.20.5.",
         "",
     ]
@@ -385,9 +384,9 @@ def rest_page() -> str:
             lines += [table(("parameter", "meaning", "default"), map(_param_row, route.params)), ""]
     for title, body, needs in (
         ("an action", ActionBody, ""),
-        ("stacks, profile, heap", EvidenceBody, ", but `pause` of a heap: true says that the pause is known"),
+        ("stacks, profile, heap", EvidenceBody, ", except `pause` of a heap: true confirms that the process may pause"),
     ):
-        lines += [f"## The body of {title}", "", f"All fields may be left out{needs}.", ""]
+        lines += [f"## Body of {title}", "", f"All fields are optional{needs}.", ""]
         rows = [(f"`{field.name}`", _type_name(field.type)) for field in msgspec.structs.fields(body)]
         lines += [table(("field", "type"), rows), ""]
     lines += ["`/health` answers without a token."]
@@ -413,9 +412,9 @@ PAGES = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write or check the pages; 1 when one is stale."""
+    """Write or check the pages; return 1 if a page is out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
     check = parser.parse_args(argv).check
     stale = []
     files = {FOLDER / name: page for name, page in PAGES.items()}
@@ -429,7 +428,7 @@ def main(argv: list[str] | None = None) -> int:
             make_output(path.parent)
             path.write_text(text, encoding="utf-8")
     if check and stale:
-        print(f"these are stale: {', '.join(stale)}; run: python scripts/gen_docs.py", file=sys.stderr)
+        print(f"these pages are out of date: {', '.join(stale)}; run: python scripts/gen_docs.py", file=sys.stderr)
     elif stale:
         print(f"wrote {', '.join(stale)}")
     return int(bool(check and stale))

@@ -1,10 +1,10 @@
 """Builds a Kubernetes control plane from Debian's source package, for the tests of `make engines`.
 
-    python scripts/kubernetes_server.py           # prints the folder with its programs; the first time takes minutes
+    python scripts/kubernetes_server.py           # prints the folder with the programs; the first build takes minutes
 
-No package of Debian has the server. So its source is fetched by apt, whose signatures vouch for it, and built with
-Debian's Go, into `${XDG_CACHE_HOME:-~/.cache}/heronpy-engines`. With HERON_ENGINES set, the programs of that folder are
-used as they are, so another release can be tried.
+Debian has no package of the server. So apt fetches the source package and checks its signatures, and Debian's Go builds
+it into `${XDG_CACHE_HOME:-~/.cache}/heronpy-engines`. If HERON_ENGINES names a folder, the programs in it are used
+instead, for example to test another release.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 
 from heronpy.common.folders import make_folders
 
-#: Built here; the others come with Debian's packages.
+#: The programs that this script builds; other programs are in Debian's packages.
 BUILT = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-#: Program and package.
+#: Map from program to Debian package.
 INSTALLED = {"etcd": "etcd-server", "kubectl": "kubernetes-client"}
 NEEDED_TO_BUILD = {"go": "golang-go", "dpkg-source": "dpkg-dev"}
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -29,37 +29,37 @@ deb-src [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main
 deb-src [signed-by={KEYRING}] http://deb.debian.org/debian-security bookworm-security main
 """
 PACKAGE = "k8s.io/kubernetes"
-#: One says what `--version` prints, the other what the API server answers.
+#: Go packages with the version: for `--version`, and for the answers of the API server.
 VERSION_PACKAGES = (f"{PACKAGE}/vendor/k8s.io/component-base/version", f"{PACKAGE}/vendor/k8s.io/client-go/pkg/version")
-#: What the API's description is made from, as the source's makefiles do it.
+#: Marks the packages from which the API's description is generated, as in the source's makefiles.
 DESCRIBED = re.compile(rb"^// *\+k8s:openapi-gen=", re.MULTILINE)
 NOT_DESCRIBED = ("vendor/k8s.io/code-generator", "vendor/k8s.io/sample-apiserver")
 
 
 class CannotError(Exception):
-    """One sentence: what is missing, and what to do."""
+    """The build is impossible; the message is one sentence with the cause and the remedy."""
 
 
 def folder() -> Path:
-    """The folder of the built programs."""
+    """Return the folder of the built programs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "heronpy-engines"
 
 
 def run(*argv: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
-    """A command whose output is for people, so it goes to stderr."""
+    """Run a command with its output on stderr. Raises CannotError if it fails."""
     done = subprocess.run(argv, cwd=cwd, env=env, stdout=sys.stderr.fileno(), check=False)
     if done.returncode:
-        raise CannotError(f"{' '.join(argv[:4])} failed with status {done.returncode}; its own words are above")
+        raise CannotError(f"{' '.join(argv[:4])} failed with status {done.returncode}; see its output above")
 
 
 def install(wanted: dict[str, str]) -> None:
-    """The packages of programs that are not there."""
+    """Install the packages of missing programs."""
     packages = [package for program, package in wanted.items() if shutil.which(program) is None]
     if not packages:
         return
     if os.getuid() != 0 or shutil.which("apt-get") is None:
-        raise CannotError(f"these packages of Debian are missing, and only root can install them: {' '.join(packages)}")
+        raise CannotError(f"missing Debian packages, which only root can install: {' '.join(packages)}")
     tell(f"installing {' '.join(packages)}")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run("apt-get", "-qq", "update", env=quiet)
@@ -67,9 +67,9 @@ def install(wanted: dict[str, str]) -> None:
 
 
 def fetch(into: Path) -> Path:
-    """The source below `into`, by way of package lists of our own: those of this machine stay as they are."""
+    """Fetch the source into a folder below `into`, with separate package lists; return the folder."""
     if not KEYRING.exists():
-        raise CannotError(f"{KEYRING} is missing: the source is fetched and built on Debian 12; or set HERON_ENGINES")
+        raise CannotError(f"{KEYRING} is missing; run this script on Debian 12, or set HERON_ENGINES")
     lists = into / "lists"
     shutil.rmtree(into, ignore_errors=True)
     make_folders(lists / "partial")
@@ -87,7 +87,7 @@ def fetch(into: Path) -> Path:
 
 
 def build(source: Path, into: Path) -> None:
-    """Debian's Go 1.19 builds this release in a GOPATH, which modules would look for elsewhere."""
+    """Build the programs in a GOPATH, without Go modules, as Debian's Go 1.19 needs it for this release."""
     root = source.parent / "go"
     tree = root / "src" / "k8s.io" / "kubernetes"
     make_folders(tree.parent)
@@ -100,7 +100,7 @@ def build(source: Path, into: Path) -> None:
     env = {
         **os.environ,
         "GOPATH": str(root),
-        # Programs of Go take the path by which they were led to a folder, and look for `vendor` along it.
+        # Go programs use this path of the folder, with its links, to find `vendor`.
         "PWD": str(tree),
         "GOCACHE": str(source.parent / "cache"),
         "GO111MODULE": "off",
@@ -114,17 +114,17 @@ def build(source: Path, into: Path) -> None:
     packages = [f"{PACKAGE}/cmd/{one}" for one in BUILT]
     run("go", "build", "-ldflags", flags, "-o", f"{made}/", *packages, cwd=tree, env=env)
     shutil.rmtree(into, ignore_errors=True)
-    # One rename, so that a folder with programs is one with all of them.
+    # Rename the complete folder, so that it never contains only some of the programs.
     made.rename(into)
 
 
 def describe_api(tree: Path, env: dict[str, str]) -> None:
-    """The one generated file that the source does not have: what the fields of all objects are."""
+    """Generate the only file that the source lacks: the description of the fields of all objects."""
     generator = tree.resolve().parent / "openapi-gen"
     run("go", "build", "-o", str(generator), f"{PACKAGE}/vendor/k8s.io/kube-openapi/cmd/openapi-gen", cwd=tree, env=env)
     folders = set()
     for top in ("vendor/k8s.io", "pkg", "cmd", "plugin"):
-        # Not Path.rglob, which does not follow links: the packages below vendor are some.
+        # Path.rglob does not follow links, and the packages below vendor are links.
         for folder, _, names in os.walk(tree / top, followlinks=True):
             at = Path(folder).relative_to(tree)
             if not str(at).startswith(NOT_DESCRIBED) and any(
@@ -145,13 +145,13 @@ def tell(words: str) -> None:
 
 
 def prepare() -> Path:
-    """The folder with the programs, which are there when this returns."""
+    """Build the programs if needed; return their folder."""
     install(INSTALLED)
     given = os.environ.get("HERON_ENGINES")
     if given:
         missing = [one for one in BUILT if not os.access(Path(given) / one, os.X_OK)]
         if missing:
-            raise CannotError(f"HERON_ENGINES is {given}, which has no program {missing[0]}")
+            raise CannotError(f"HERON_ENGINES is {given}, but that folder has no program {missing[0]}")
         return Path(given).absolute()
     found = folder() / "kubernetes"
     if not found.exists():

@@ -1,4 +1,4 @@
-"""Programs of peers in separate interpreters: installing them, running them, measuring their use of resources."""
+"""Installs and runs the programs of peers in separate interpreters, and measures their resources."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ INSTALL_S = 1800
 
 
 class Unavailable(Exception):
-    """A contender that cannot take part; the text is the reason."""
+    """A contender cannot be measured; the text is the reason."""
 
 
 def watched(command: Sequence[str], look: Callable[[Tree], None], every_s: float) -> float:
-    """Run a program to its end and look at its process tree again and again; wall seconds. Unavailable if it fails."""
+    """Run a program to its end, and sample its process tree; return wall seconds. Raises Unavailable if it fails."""
     with tempfile.TemporaryFile() as log:
         began = time.monotonic()
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -42,7 +42,7 @@ def watched(command: Sequence[str], look: Callable[[Tree], None], every_s: float
                 for process in [*tree.root.children(recursive=True), tree.root]:
                     process.kill()
                 child.wait()
-                raise Unavailable(f"was not done after {TIMEOUT_S} s")
+                raise Unavailable(f"did not end within {TIMEOUT_S} s")
             time.sleep(every_s)
         wall = time.monotonic() - began
         if child.returncode:
@@ -54,12 +54,12 @@ def watched(command: Sequence[str], look: Callable[[Tree], None], every_s: float
 
 
 def shortened(text: str) -> str:
-    """A line of a log without the folders of this machine."""
+    """Return a log line without the folder names of this machine."""
     return text.strip().replace(str(ROOT), ".").replace(str(Path.home()), "~")[:200]
 
 
 def python_of(cache: Path, package: str, version: str) -> str:
-    """The interpreter of a peer, installed when it is not; Unavailable with pip's reason."""
+    """Install a peer if needed; return its interpreter. Raises Unavailable with pip's error."""
     folder = cache / f"{package}-{version}-py{sys.version_info.major}{sys.version_info.minor}"
     python = folder / "bin" / "python"
     if not (folder / "installed").is_file():

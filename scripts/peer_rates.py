@@ -1,6 +1,6 @@
-"""`compare_peers.py --rates`: what the same tuples at the same rates cost with heronpy and its peers.
+"""`compare_peers.py --rates`: the cost of the same tuples at the same rates with heronpy and its peers.
 
-One source, one sink, 100 bytes a tuple; every source paces itself by the clock and says when each tuple was due. CPU
+One source, one sink, 100 bytes a tuple; each source is paced by the clock and stamps each tuple with its due time. CPU
 seconds and voluntary context switches are those of all processes of a contender in the steady part of the run, between
 two samples; latency is from the due time, over the whole run. Every number must arrive once.
 """
@@ -29,14 +29,14 @@ from heronpy.loadtest.watch import CpuLook
 
 DEFAULT_RATES = "100,1000,5000,20000"
 LOOK_S = 0.25
-#: JVMs and Rust engines need a moment; the same for everybody.
+#: Warm-up in seconds, the same for all contenders, because JVMs and Rust engines start slowly.
 WARMUP_S = 2.0
 PIPE = "pipe"
 
 
 @dataclass(slots=True)
 class Sample:
-    """One contender at one rate."""
+    """The figures of one contender at one rate."""
 
     rate: float
     cores: float
@@ -48,7 +48,7 @@ class Sample:
 
 @dataclass(slots=True)
 class RateContender:
-    """Some rows of the table."""
+    """A contender: the rows of the table for one program."""
 
     name: str
     label: str
@@ -103,12 +103,12 @@ def program(
 
 
 def sample_of(folder: Path, looks: Sequence[CpuLook]) -> Sample:
-    """The figures of a program, from its result files and the looks at its processes."""
+    """Return the figures of a program, from its result files and the samples of its processes."""
     source = json.loads((folder / "result.source.json").read_text(encoding="utf-8"))
     sinks = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("result.sink-*.json"))]
     sent, received = source["sent"], sum(sink["received"] for sink in sinks)
     if received != sent or sum(sink["numbers"] for sink in sinks) != sent * (sent - 1) // 2:
-        raise Unavailable(f"{received:,} of {sent:,} tuples arrived, or not each of them once")
+        raise Unavailable(f"{received:,} of {sent:,} tuples arrived, or some arrived more than once")
     latencies = np.concatenate(
         [np.fromfile(path, dtype=np.int64) for path in sorted(folder.glob("result.sink-*.latencies"))]
     )
@@ -124,7 +124,7 @@ def sample_of(folder: Path, looks: Sequence[CpuLook]) -> Sample:
 
 
 def contenders(cache: Path) -> list[RateContender]:
-    """All of them."""
+    """Return all contenders."""
     return [
         program(cache, PIPE, "by hand: pipes, router process", "pipe_rate.py"),
         heronpy("heronpy", "heronpy, acks off, spout polled", "ATMOST_ONCE", "polled=true"),
@@ -139,7 +139,7 @@ def contenders(cache: Path) -> list[RateContender]:
 
 
 def compete(found: list[RateContender], asked: Sequence[float], seconds: float, rounds: int) -> dict[str, Any]:
-    """Fill in the figures; every second round runs backwards. Returns the verdict about the machine."""
+    """Measure all contenders, in reverse order in every second round; return how noisy the machine was."""
     calibrations = [run.calibrate()]
     for number in range(rounds):
         for rate in asked:
@@ -161,7 +161,7 @@ def compete(found: list[RateContender], asked: Sequence[float], seconds: float, 
 
 
 def median_of(contender: RateContender, rate: float, name: str) -> float | None:
-    """The median of one figure; None when it was not measured."""
+    """Return the median of one figure; None if it was not measured."""
     values = [getattr(sample, name) for sample in contender.samples.get(rate, ())]
     return statistics.median(values) if values else None
 
@@ -169,7 +169,7 @@ def median_of(contender: RateContender, rate: float, name: str) -> float | None:
 def markdown(
     found: Sequence[RateContender], asked: Sequence[float], verdict: dict[str, Any], rounds: int, seconds: float
 ) -> str:
-    """The table, losses as plain as wins; below it a line for each contender that was not measured."""
+    """Return the table, with a line below it for each contender that was not measured."""
     about = facts()
     host = about["host"]
     pipe = next((contender for contender in found if contender.name == PIPE), None)
@@ -204,7 +204,7 @@ def markdown(
 
 
 def as_json(found: Sequence[RateContender], verdict: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """All figures of all rounds."""
+    """Return all figures of all rounds."""
     rows = [
         {
             "name": c.name,

@@ -1,7 +1,7 @@
-"""`compare_peers.py --slow`: one of four parallel steps at a tenth of the pace of the others, with heronpy and its peers.
+"""`compare_peers.py --slow`: heronpy and its peers while one of four parallel steps is ten times as slow as the others.
 
-This is the scene `slow` of `heron load-test slow_bolt`: a source as fast as it may, and steps that serve 3,100 tuples a
-second together. All figures are of the slow time. A stop that lasts beyond that time counts up to its end.
+This is the scene `slow` of `heron load-test slow_bolt`: a source without a rate limit, and steps that together serve
+3,100 tuples a second. All figures are for the slow phase. A stop that outlasts the slow phase counts up to its end.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ADAPTIVE = "taskmanager.network.adaptive-partitioner.enabled"
 
 @dataclass(slots=True)
 class Figures:
-    """One run."""
+    """The figures of one run."""
 
     share: float
-    """The rate as a part of what the steps can do."""
+    """The rate as a share of the capacity of the steps."""
     stop_s: float
     p50_ms: float
     p99_ms: float
@@ -44,16 +44,16 @@ class Figures:
 
 @dataclass(slots=True)
 class SlowContender:
-    """One row of the table."""
+    """A contender: one row of the table."""
 
     name: str
     label: str
     run: Callable[[float], Figures]
-    """Runs with this many slow seconds. Raises Unavailable."""
+    """Function that runs it with a slow phase of this many seconds. Raises Unavailable."""
     version: str = ""
     found: Figures | None = None
     load: float = 0.0
-    """The load average of the minute before."""
+    """The load average of the minute before the run."""
     reason: str = ""
 
 
@@ -85,10 +85,10 @@ def program(cache: Path, name: str, label: str, file: str, package: str, version
 
 
 def figures_of(folder: Path, uss_bytes: int) -> Figures:
-    """The figures of a program, from its result files."""
+    """Return the figures of a program, from its result files."""
     steps = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("result.sink-*.json")]
     if len(steps) != STEPS:
-        raise Unavailable(f"{len(steps)} of {STEPS} steps had tuples until the end of the slow time")
+        raise Unavailable(f"{len(steps)} of {STEPS} steps had tuples until the end of the slow phase")
     stops = json.loads((folder / "result.source.json").read_text(encoding="utf-8"))["stops"]
     end = min(step["fast_at"] for step in steps)
     rate = sum(step["received"] / (step["fast_at"] - step["first_at"]) for step in steps)
@@ -99,7 +99,7 @@ def figures_of(folder: Path, uss_bytes: int) -> Figures:
 
 
 def contenders(cache: Path) -> list[SlowContender]:
-    """All of them."""
+    """Return all contenders."""
 
     def flink(name: str, what: str, mode: str, *options: str) -> SlowContender:
         label = f"PyFlink, {mode} mode{what}"
@@ -121,7 +121,7 @@ def contenders(cache: Path) -> list[SlowContender]:
 
 
 def compete(found: Sequence[SlowContender], seconds: float) -> None:
-    """Fill in the figures, one contender after the other."""
+    """Measure the contenders, one after the other."""
     for contender in found:
         print(f"{contender.label} ...", end=" ", file=sys.stderr, flush=True)
         contender.load = os.getloadavg()[0]
@@ -134,13 +134,13 @@ def compete(found: Sequence[SlowContender], seconds: float) -> None:
 
 
 def markdown(found: Sequence[SlowContender], seconds: float) -> str:
-    """The table; below it a line for each contender that was not measured."""
+    """Return the table, with a line below it for each contender that was not measured."""
     about = facts()
     lines = [
         f"{about['date'][:10]}, {about['host']['cores']} cores ({about['host']['cpu']}), Python {about['python']},"
         f" one run of {seconds:g} s each.",
         "",
-        "| | version | rate against what the steps can do | longest stop | 50 %, 99 % | memory | load before |",
+        "| | version | rate relative to the capacity of the steps | longest stop | 50 %, 99 % | memory | load before |",
         "|---|---|---|---|---|---|---|",
     ]
     for c in found:
@@ -152,7 +152,7 @@ def markdown(found: Sequence[SlowContender], seconds: float) -> str:
 
 
 def as_json(found: Sequence[SlowContender], seconds: float) -> dict[str, Any]:
-    """All figures."""
+    """Return all figures."""
     rows = [
         {"name": c.name, "label": c.label, "version": c.version, "reason": c.reason, "load": c.load}
         | (asdict(c.found) if c.found else {})

@@ -1,4 +1,4 @@
-"""Lines of each room against its limit, and modules that one other module could hold.
+"""Compares the lines of each room with the room's limit, and lists small modules that have only one importer.
 
     python scripts/rooms.py
 
@@ -16,12 +16,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("heronpy", "instance", "stmgr")
-#: A module with fewer lines that only one other module imports is worth a warning.
+#: A module with fewer lines than this and only one importer is listed.
 SMALL_LINES = 60
 
 
 def modules() -> dict[str, Path]:
-    """Every product module by its dotted name, without generated code."""
+    """Return the product modules by dotted name, without generated code."""
     found = {}
     for top in PRODUCT:
         for path in sorted((ROOT / top).rglob("*.py")):
@@ -41,7 +41,7 @@ def lines_of(path: Path) -> int:
 
 
 def importers(known: dict[str, Path]) -> dict[str, set[str]]:
-    """The product modules that import each product module, also inside functions."""
+    """Return the importers of each product module, including imports inside functions."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, path in known.items():
         package = name.removesuffix(".__init__") if path.name == "__init__.py" else name.rpartition(".")[0]
@@ -77,14 +77,14 @@ def main() -> int:
             mark = ""
             if there > limit:
                 mark = "  too many"
-                wrong.append(f"room {room} has {there:,} lines, its limit is {limit:,}")
+                wrong.append(f"room {room} has {there:,} lines; its limit is {limit:,}")
             print(f"  {room:<10} {there:>7,} of {limit:>7,}{mark}")
     wrong += [f"room {room} has no limit in scripts/rooms.toml" for room in rooms]
     tests = sum(lines_of(path) for path in (ROOT / "tests").rglob("*.py"))
     for what, there, limit in (("product", total, limits["product"]), ("tests", tests, limits["tests"])):
         print(f"{what:<12} {there:>7,} of {limit:>7,}")
         if there > limit:
-            wrong.append(f"{what}: {there:,} lines, the limit is {limit:,}")
+            wrong.append(f"{what} has {there:,} lines; its limit is {limit:,}")
     small = sorted(
         (name, next(iter(users)))
         for name, users in importers(known).items()

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Runs what failed in the last run of pytest once more and alone, and counts what passes only then.
+"""Runs the tests that failed in the last run of pytest again, one by one, and counts those that pass now.
 
-python scripts/second_try.py [MOST]    exit code 1 when a test fails again, or when more than MOST passed only now
+python scripts/second_try.py [MOST]    exit code 1 if a test fails again, or if more than MOST tests pass now
 
-A test that passes alone and failed together with others is flaky: on more processes than cores that is worth a look,
-and where it is counted it cannot hide.
+A test that fails with other tests but passes alone is flaky. The limit MOST keeps the number of flaky tests low.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ def main(arguments: list[str]) -> int:
     most = int(arguments[0]) if arguments else None
     failed = sorted(json.loads(LAST_FAILED.read_text(encoding="utf-8"))) if LAST_FAILED.is_file() else []
     if not failed:
-        print("no test failed; the run itself did")
+        print("pytest recorded no failed test, but its run failed; see its output")
         return 1
-    print(f"what has failed, once more and alone: {len(failed)}", flush=True)
+    print(f"running {len(failed)} failed tests again, one by one", flush=True)
     code = subprocess.run([sys.executable, "-m", "pytest", "--last-failed"], check=False).returncode
     if code:
         return code
     print(f"{len(failed)} passed only on the second try: {', '.join(failed)}")
     if most is not None and len(failed) > most:
-        print(f"at most {most} may")
+        print(f"at most {most} are allowed")
         return 1
     return 0
 

@@ -14,11 +14,11 @@ from typing import Any
 
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"
-#: Pages of the root, by the name that they have on the site.
+#: Map from file in the repository's root to page name on the site.
 ROOT = {
     "README.md": "about.md", "ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md", "CHANGELOG.md": "changes.md",
 }  # fmt: skip
-#: Pages of the API: package, subject, names (without names: all of the package).
+#: Pages of the API: package, subject, names; without names, the page has all names of the package.
 API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "topologies": ("heronpy", "Classes that describe a topology: its components, streams and groupings.", (
         "TopologyBuilder", "Topology", "HeronComponentSpec", "GlobalStreamId", "Stream", "Grouping", "ICustomGrouping",
@@ -48,7 +48,7 @@ def public(package: str) -> list[str]:
 
 
 def names_of(page: str) -> list[str]:
-    """The names of a page, in its order."""
+    """Return the names of a page, in the order of the page."""
     package, _, chosen = API[page]
     return list(chosen) or public(package)
 
@@ -68,7 +68,7 @@ def api_page(page: str) -> str:
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are not in docs/."""
-    from mkdocs.structure.files import File  # of the extra `docs`; the tests do not need it
+    from mkdocs.structure.files import File  # installed by the extra `docs`; the tests do not need it
 
     for source, name in ROOT.items():
         files.append(File.generated(config, name, abs_src_path=str(REPO / source)))
@@ -78,7 +78,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Let links lead to pages of the site, or nowhere."""
+    """Replace links to files by links to pages of the site; remove links that have no page."""
     source = Path(page.file.abs_src_path) if page.file.abs_src_path else DOCS / page.file.src_uri
 
     def found(match: re.Match[str]) -> str:

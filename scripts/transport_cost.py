@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What the transport alone costs: source -> router -> sink, three bare processes, 100 bytes a message.
+"""Measures the cost of the transport alone: source -> router -> sink, three processes, 100 bytes per message.
 
     scripts/transport_cost.py                      every transport, 1,000, 5,000 and 20,000/s and saturation, 5 s each
     scripts/transport_cost.py --rates 5000,0 --seconds 10 --only zmq,unix
 
-zmq is ZeroMQ as heronpy uses it: DEALER, ROUTER and DEALER over ipc with its socket options, uvloop in the router, one
-part a message, select and drain in the sink, and credit, because its queues have no limit. unix is stream sockets with
-uvloop in the router and length-prefixed frames, pipe is os.pipe with blocking reads everywhere: these stop a fast sender
-by themselves. No message is parsed, batched, checked or acknowledged by us. The source sleeps until the next message is
-due and sends each in a separate call; rate 0 is as fast as it can. Cores and voluntary context switches are those of
-all three processes, with ZeroMQ's threads, while messages flow; latency is from the due time.
+The transport zmq is ZeroMQ as heronpy uses it: DEALER, ROUTER and DEALER over ipc with heronpy's socket options, uvloop
+in the router, one part per message, select and drain in the sink, and credit, because its queues have no limit. The
+transport unix is stream sockets with length-prefixed frames, and uvloop in the router. The transport pipe is os.pipe
+with blocking reads. Sockets and pipes slow down a fast sender by themselves. Messages are not parsed, batched, checked
+or acknowledged. The source sleeps until the next message is due, and sends each message in a separate call; rate 0
+means as fast as possible. Cores and voluntary context switches include all three processes and ZeroMQ's threads while
+messages flow. Latency is measured from the due time.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from heronpy.net.transport import bind, connect
 from heronpy.net.zsock import LoopSocket, configure, fd_of
 
 MESSAGE_BYTES = 100
-HEAD = struct.Struct("<QQ")  # number, when it was due; number END ends the run
+HEAD = struct.Struct("<QQ")  # number, due time; the number END ends the run
 FRAME = struct.Struct("<I")
 END = (1 << 64) - 1
 PADDING = bytes(MESSAGE_BYTES - HEAD.size)
-#: ZeroMQ: messages that may be under way, and after how many the sink returns credit.
+#: ZeroMQ: maximum number of messages in transit, and number of messages after which the sink returns credit.
 WINDOW, CREDIT_EVERY = 4000, 1000
 MESSAGE_MAX_BYTES = 1 << 20
 SECONDS_MAX = 15.0
@@ -61,7 +62,7 @@ Role = Callable[["Line", "Usage"], dict[str, Any]]
 
 
 class Usage:
-    """What this process has used since `begin`."""
+    """Measures the CPU and the context switches of this process since `begin`."""
 
     def __init__(self) -> None:
         self.began = False
@@ -78,7 +79,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What the three processes of one run share."""
+    """The queues and connections that the three processes of a run share."""
 
     folder: str
     rate: float
@@ -88,11 +89,11 @@ class Line:
     second: Any = None
 
 
-# ---- source and sink, whatever is between them ----------------------------------------------------
+# ---- source and sink, for every transport ---------------------------------------------------------
 
 
 def emit(line: Line, usage: Usage, send: Send) -> dict[str, Any]:
-    """Send for some seconds, then END."""
+    """Send messages at the rate for some seconds, then END."""
     usage.begin()
     pack, rate = HEAD.pack, line.rate
     start = time.monotonic_ns()
@@ -113,7 +114,7 @@ def emit(line: Line, usage: Usage, send: Send) -> dict[str, Any]:
 
 
 class Arrivals:
-    """What the sink has received."""
+    """Counts and latencies of the messages that the sink has received."""
 
     def __init__(self) -> None:
         self.latencies: list[int] = []
@@ -125,7 +126,7 @@ class Arrivals:
             self.ended = True
             return
         if number != len(self.latencies):
-            raise SystemExit(f"error: message {number} came when {len(self.latencies)} was due")
+            raise SystemExit(f"error: message {number} arrived instead of message {len(self.latencies)}")
         self.latencies.append(time.monotonic_ns() - due)
 
     def result(self) -> dict[str, Any]:
@@ -159,7 +160,7 @@ def is_end(message: bytes) -> bool:
 
 
 def drain(read: Callable[[], bytes], usage: Usage) -> dict[str, Any]:
-    """The sink of a stream: read until END."""
+    """Run the sink of a stream: read messages until END."""
     arrivals, frames = Arrivals(), Frames()
     while not arrivals.ended:
         data = read()
@@ -194,7 +195,7 @@ def zmq_source(line: Line, usage: Usage) -> dict[str, Any]:
         sock.send(message, zmq.DONTWAIT)
 
     found = emit(line, usage, send)
-    sock.recv()  # the sink has all
+    sock.recv()  # the sink has received all messages
     return found
 
 
@@ -253,7 +254,7 @@ def zmq_sink(line: Line, usage: Usage) -> dict[str, Any]:
 
 
 class Inward(asyncio.Protocol):
-    """The router's side of the source; stops reading while the sink does not."""
+    """The router's connection to the source; it stops reading while the sink does not read."""
 
     def __init__(self, out: asyncio.WriteTransport, usage: Usage, done: asyncio.Event) -> None:
         self._out, self._usage, self._done = out, usage, done
@@ -268,7 +269,7 @@ class Inward(asyncio.Protocol):
 
 
 class Outward(asyncio.Protocol):
-    """The router's side of the sink."""
+    """The router's connection to the sink."""
 
     inward: asyncio.ReadTransport
 
@@ -338,7 +339,7 @@ TRANSPORTS: dict[str, tuple[str, tuple[Role, Role, Role], Callable[[], Any] | No
 
 
 def play(role: Role, line: Line, results: Any) -> None:
-    """One of the three processes."""
+    """Run one of the three processes."""
     usage = Usage()
     found = role(line, usage)
     results.put(found | usage.spent())
@@ -347,7 +348,7 @@ def play(role: Role, line: Line, results: Any) -> None:
 
 
 def measure(name: str, rate: float, seconds: float) -> dict[str, float]:
-    """One run; RuntimeError when a process fails or a message is missing."""
+    """Do one run. Raises RuntimeError if a process fails or a message is missing."""
     _, roles, link = TRANSPORTS[name]
     context = multiprocessing.get_context("fork")
     results: Any = context.Queue()
@@ -364,7 +365,7 @@ def measure(name: str, rate: float, seconds: float) -> dict[str, float]:
             for process in processes:
                 process.join(PATIENCE_S)
         except queue.Empty:
-            raise RuntimeError(f"a process of the run over {name} gave no figures; see what it printed") from None
+            raise RuntimeError(f"a process of the run over {name} reported no figures; see its output") from None
         finally:
             for process in processes:
                 process.kill()
@@ -380,7 +381,7 @@ def measure(name: str, rate: float, seconds: float) -> dict[str, float]:
 
 
 def row(name: str, rate: float, found: dict[str, float]) -> str:
-    """A line of the table; at saturation latency is that of full queues, and CPU per message says more than cores."""
+    """Return a row of the table. At saturation, compare CPU per message; the latency is that of full queues."""
     cells = [
         f"{rate:,.0f}" if rate else "as fast as it can",
         TRANSPORTS[name][0],
@@ -394,7 +395,7 @@ def row(name: str, rate: float, found: dict[str, float]) -> str:
 
 
 def table(names: Sequence[str], rates: Iterable[float], seconds: float) -> Iterator[str]:
-    """The lines of the table, each as soon as it is measured."""
+    """Yield the rows of the table, each as soon as it is measured."""
     about = facts()
     host = about["host"]
     yield (
@@ -411,17 +412,17 @@ def table(names: Sequence[str], rates: Iterable[float], seconds: float) -> Itera
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rates", default="1000,5000,20000,0", help="messages per second; 0 is as fast as it can")
+    parser.add_argument("--rates", default="1000,5000,20000,0", help="messages per second; 0 means as fast as possible")
     parser.add_argument("--seconds", type=float, default=5.0, help=f"of each run, at most {SECONDS_MAX:g}")
     parser.add_argument("--only", default=",".join(TRANSPORTS), help="transports, of: %(default)s")
     given = parser.parse_args()
     names = given.only.split(",")
     if unknown := [name for name in names if name not in TRANSPORTS]:
-        parser.error(f"no transport {unknown[0]!r}; there are {', '.join(TRANSPORTS)}")
+        parser.error(f"there is no transport {unknown[0]!r}; choose from {', '.join(TRANSPORTS)}")
     try:
         rates = [float(rate) for rate in given.rates.split(",")]
     except ValueError:
-        parser.error(f"--rates {given.rates} must be numbers with commas between them, such as 1000,0")
+        parser.error(f"--rates {given.rates} must be a comma-separated list of numbers, such as 1000,0")
     if not 0 < given.seconds <= SECONDS_MAX or min(rates) < 0:
         parser.error(f"--seconds must be above 0 and at most {SECONDS_MAX:g}, --rates not negative")
     for text in table(names, rates, given.seconds):

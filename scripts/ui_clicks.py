@@ -1,4 +1,4 @@
-"""Clicks of a shop, parsed, counted by user and by page: a busy topology in good health. For scripts/ui_images.py."""
+"""A busy topology without problems that counts a shop's clicks by user and by page: for scripts/ui_images.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGES = ("home", "search", "basket", "checkout", "help", "terms", "news")
 
 
 class Clicks(Spout):
-    """Emits about eight hundred clicks a second, in waves."""
+    """Emits about 800 clicks a second, at a rate that rises and falls."""
 
     outputs = ["line"]
 
@@ -29,7 +29,7 @@ class Clicks(Spout):
 
 
 class Parse(Bolt):
-    """Splits a line into its fields."""
+    """Splits a line into fields."""
 
     outputs = ["user", "page", "ms"]
 
@@ -40,7 +40,7 @@ class Parse(Bolt):
 
 
 class Count(Bolt):
-    """Counts by its first field, and passes every tenth count on."""
+    """Counts by the first field, and emits every tenth count."""
 
     outputs = ["key", "count"]
 

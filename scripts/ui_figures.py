@@ -1,11 +1,12 @@
-"""Measure the tracker and its pages, over topologies that only their topology masters pretend to run.
+"""Measures the tracker and its pages with simulated topologies, of which only the topology masters run.
 
-    python scripts/ui_figures.py                    # all of the table, about five minutes
-    python scripts/ui_figures.py page stream        # some of it: page, stream, tracker, screen, doctor, logs, start, hot
+    python scripts/ui_figures.py                    # the whole table; takes about five minutes
+    python scripts/ui_figures.py page stream        # some parts: page, stream, tracker, screen, doctor, logs, start,
+    hot
     python scripts/ui_figures.py page --seconds 60 --tasks 3000
 
-The masters answer over real RPC from a process of their own, the browser is Chromium without a window. CPU seconds of
-processes and of the page's main thread count; what is wall time says so. The machine should have nothing else to do.
+The topology masters run in a separate process and answer real RPC. The browser is headless Chromium. Figures are CPU
+seconds of processes and of the page's main thread, unless they are marked as wall time. The machine should be idle.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-c
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """A row of the table."""
 
     what: str
     found: str
@@ -54,24 +55,24 @@ class Row:
 
 @dataclass(frozen=True)
 class World:
-    """A home with topologies, and its tracker."""
+    """A HERON_HOME with simulated topologies, and its tracker."""
 
     home: Path
-    #: The address of the tracker; empty without one.
+    #: The address of the tracker; empty if there is no tracker.
     address: str
     pid: int
 
     @property
     def env(self) -> dict[str, str]:
-        """For commands."""
+        """The environment variables for commands."""
         return env_of(self.home)
 
     def page(self, name: str, *parts: str) -> str:
-        """Address of a page."""
+        """Return the address of a page."""
         return "/".join([f"{self.address}/#/t/local/me/default/{name}", *parts])
 
     def live(self, topology: str = "", level: str = "component") -> Any:
-        """A live stream: the open response, each line with what it says."""
+        """Open a live stream; return the response, whose lines are the events."""
         query = f"?topology=local/me/default/{topology}&level={level}" if topology else ""
         return urllib.request.urlopen(request_to(f"{self.address}/api/v1/live{query}"), timeout=60)
 
@@ -90,7 +91,7 @@ def heron(home: Path, *words: str, codes: tuple[int, ...] = (0,)) -> str:
 
 @contextlib.contextmanager
 def world(topologies: int, components: int, tasks: int, tracker: bool = True) -> Iterator[World]:
-    """Topologies `fake-000` and so on, and a tracker."""
+    """Start the topologies `fake-000`, `fake-001` and so on, and a tracker."""
     with tempfile.TemporaryDirectory(prefix="hp-", dir="/tmp") as folder:
         home = Path(folder) / "home"
         home.mkdir(mode=0o700)
@@ -108,12 +109,12 @@ def world(topologies: int, components: int, tasks: int, tracker: bool = True) ->
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """Chromium by Playwright."""
+    """Start Chromium with Playwright."""
     from playwright.sync_api import sync_playwright
 
     path = next((path for path in CHROMIUM if os.access(path, os.X_OK)), None)
     if path is None:
-        raise SystemExit(f"Chromium is in none of {', '.join(CHROMIUM)}")
+        raise SystemExit(f"Chromium was not found in {', '.join(CHROMIUM)}")
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.getuid() == 0 else []
         started = playwright.chromium.launch(executable_path=path, args=arguments)
@@ -125,12 +126,12 @@ def browser() -> Iterator[Any]:
 
 # ---- a page of many tasks ---------------------------------------------------------------------
 
-#: When what the page is for was seen first, ms after the navigation began.
+#: Returns when the page first showed the element, in ms after the start of the navigation.
 SEEN = """(selector) => new Promise((done) => {
   const look = () => document.querySelector(selector) ? requestAnimationFrame(() => done(performance.now())) : setTimeout(look, 5);
   look();
 })"""
-#: Counts what the live stream has changed.
+#: Counts the changes by the live stream.
 COUNT = """async () => {
   const { current } = await import('/static/js/live.js');
   let seen = current().state.snapshot;
@@ -143,9 +144,9 @@ COUNT = """async () => {
 
 
 def page_figures(seconds: float, tasks: int, keep: Path | None = None) -> list[Row]:
-    """Load, script per update and longest task of the overview and of the table of tasks."""
+    """Measure load time, script per update and longest task of the overview and of the table of tasks."""
     rows = []
-    # Of more tasks the overview asks for the figures of components only.
+    # With more tasks, the overview requests only the figures of components.
     squares = ".square.level2" if tasks <= 600 else ".node .bar"
     with world(1, 20, tasks) as here, browser() as started:
         for title, parts, seen in (("overview", (), squares), ("tasks", ("tasks",), "[data-row] .state")):
@@ -162,7 +163,7 @@ def page_figures(seconds: float, tasks: int, keep: Path | None = None) -> list[R
 
 
 def updates_of(started: Any, address: str, seen: str, title: str, seconds: float, keep: Path | None) -> list[Row]:
-    """What updates cost an open page."""
+    """Measure the cost of updates to an open page."""
     context = started.new_context(viewport={"width": 1400, "height": 1000})
     page = context.new_page()
     session = context.new_cdp_session(page)
@@ -178,7 +179,7 @@ def updates_of(started: Any, address: str, seen: str, title: str, seconds: float
         return {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
 
     trace = Path(tempfile.mkdtemp(prefix="hp-", dir="/tmp")) / "trace.json"
-    # Its start takes 45 ms of the page's thread, its end more: they are not the page's.
+    # Starting and ending the profiler takes at least 45 ms of the page's thread, which is not a cost of the page.
     session.send("Profiler.start")
     started.start_tracing(
         page=page, path=trace, categories=["disabled-by-default-devtools.timeline", "devtools.timeline"]
@@ -202,7 +203,7 @@ def updates_of(started: Any, address: str, seen: str, title: str, seconds: float
         name: 1000 * (after[name] - before[name]) / updates
         for name in ("LayoutDuration", "RecalcStyleDuration", "TaskDuration")
     }
-    # The profile counts wall time, as a part of which script is right on a busy machine, too.
+    # The profile counts wall time. The share of script in it is right even on a busy machine.
     script = f"{spent['TaskDuration'] * part_in_script(profile):.1f} ms ({updates} updates; style and layout {spent['LayoutDuration'] + spent['RecalcStyleDuration']:.1f} ms, all {spent['TaskDuration']:.1f} ms)"
     return [
         Row(f"{title}: script per update", script, "8 ms"),
@@ -215,7 +216,7 @@ def updates_of(started: Any, address: str, seen: str, title: str, seconds: float
 
 
 def part_in_script(profile: dict[str, Any]) -> float:
-    """The part of what ran that was JavaScript and its garbage collection; Chromium's own count leaves out promises."""
+    """Return the share of JavaScript and garbage collection in the run time. Chromium's own count omits promises."""
     names = {one["id"]: one["callFrame"]["functionName"] for one in profile["nodes"]}
     spent = {"(idle)": 0, "(program)": 0, "(root)": 0, "": 0}
     for node, took in zip(profile["samples"], profile["timeDeltas"]):
@@ -227,7 +228,7 @@ def part_in_script(profile: dict[str, Any]) -> float:
 
 
 def stream_figures(seconds: float) -> list[Row]:
-    """Bytes per second of the live stream after its snapshot."""
+    """Measure the bytes per second of the live stream after its snapshot."""
     rows = []
     for title, tasks, level, goal in (
         ("20 components", 20, "component", "1 kB/s"),
@@ -260,7 +261,7 @@ def stream_figures(seconds: float) -> list[Row]:
 
 
 class Viewer(threading.Thread):
-    """Reads a live stream, and notes how old each figure is when it comes."""
+    """Reads a live stream, and records how old each figure is when it arrives."""
 
     def __init__(self, here: World, topology: str, level: str) -> None:
         super().__init__(daemon=True)
@@ -276,7 +277,7 @@ class Viewer(threading.Thread):
 
 
 def tracker_figures(seconds: float) -> list[Row]:
-    """CPU and memory of the tracker of 100 topologies and 10,000 tasks; what it adds to the age of a figure."""
+    """Measure CPU, memory and delay of a tracker of 100 topologies with 10,000 tasks."""
     with world(100, 20, 100) as here:
         process = psutil.Process(here.pid)
 
@@ -286,7 +287,7 @@ def tracker_figures(seconds: float) -> list[Row]:
             after = process.cpu_times()
             return 100 * (after.user - before.user + after.system - before.system) / (time.monotonic() - begun)
 
-        time.sleep(30.0)  # it reads all plans and what the masters have of the last day
+        time.sleep(30.0)  # the tracker first reads all plans, and the masters' figures of the last day
         quiet = part_of_a_core()
         kinds = [("", "component")] + [(f"fake-{number:03d}", "tasks") for number in range(9)]
         viewers = [Viewer(here, topology, level) for topology, level in kinds]
@@ -304,7 +305,7 @@ def tracker_figures(seconds: float) -> list[Row]:
         Row(f"{what}: 10 viewers (the list, the tasks of nine)", f"{busy:.1f} % of a core", "12 %"),
         Row(f"{what}: memory", f"{memory:.0f} MB", "150 MB"),
         Row(
-            "the tracker's part of a figure's way, p99",
+            "delay of a figure in the tracker, p99",
             f"{part(ages, 0.99):.0f} ms (p50 {part(ages, 0.5):.0f}, {len(ages)} figures)",
             "50 ms",
         ),
@@ -312,13 +313,13 @@ def tracker_figures(seconds: float) -> list[Row]:
 
 
 def part(values: list[float], share: float) -> float:
-    """The quantile, by the nearest rank."""
+    """Return the quantile, by the nearest-rank method."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 # ---- from a task to the screen ----------------------------------------------------------------
 
-#: Notes when each of the spouts is first shown to emit.
+#: Records when the page first shows a rate for each spout.
 WATCH = """() => {
   window.shown = {};
   const look = () => {
@@ -334,7 +335,7 @@ LATE_APART_S = 1.3
 
 
 def screen_figures() -> list[Row]:
-    """From the first tuple of a spout until the page shows its rate: a real topology."""
+    """Measure the time from the first tuple of a real spout until the page shows the spout's rate."""
     with tempfile.TemporaryDirectory(prefix="hp-", dir="/tmp") as folder, browser() as started:
         home, marks = Path(folder) / "home", Path(folder) / "marks"
         home.mkdir(mode=0o700)
@@ -352,7 +353,7 @@ def screen_figures() -> list[Row]:
             (marks / "begin.new").rename(marks / "begin")
             while len(shown := page.evaluate("shown")) < LATE:
                 if time.time() > begin + LATE * LATE_APART_S + 60.0:
-                    raise SystemExit(f"only {sorted(shown)} were shown to emit")
+                    raise SystemExit(f"the page showed a rate only for {sorted(shown)}")
                 page.wait_for_timeout(200)
         finally:
             heron(home, "ui", "stop")
@@ -360,7 +361,7 @@ def screen_figures() -> list[Row]:
         took = [shown[path.name] - float(path.read_text()) for path in marks.glob("late-*")]
     return [
         Row(
-            "first tuple of a task to the screen, p95",
+            "time from a task's first tuple to the screen, p95",
             f"{part(took, 0.95):.1f} s (p50 {part(took, 0.5):.1f} s, {len(took)} tasks)",
             "2.5 s",
         )
@@ -371,7 +372,7 @@ def screen_figures() -> list[Row]:
 
 
 def timed(home: Path, *words: str, codes: tuple[int, ...] = (0,)) -> float:
-    """Median of five, seconds."""
+    """Run a command five times; return the median duration in seconds."""
     found = []
     for _ in range(5):
         begun = time.monotonic()
@@ -390,7 +391,7 @@ def doctor_figures() -> list[Row]:
 
 
 def start_figures() -> list[Row]:
-    """From the command to a page with figures, the browser being open."""
+    """Measure the time from the command to a page with figures, in a browser that already runs."""
     found = []
     with browser() as started:
         for _ in range(3):
@@ -410,7 +411,7 @@ LOG_FILES, LOG_FILE_BYTES = 8, 128 << 20
 
 
 def logs_figures() -> list[Row]:
-    """`heron logs --find` in 1 GB: a text that is near the end, and one that is nowhere."""
+    """Measure `heron logs --find` in 1 GB of logs, for a text near the end and for a text that does not occur."""
     with tempfile.TemporaryDirectory(prefix="hp-", dir="/tmp") as folder:
         home = Path(folder) / "home"
         home.mkdir(mode=0o700)
@@ -436,14 +437,15 @@ def logs_figures() -> list[Row]:
             heron(home, "kill", "local", "Words")
     return [
         Row(
-            f"search of {size:.1f} GB of logs: first hit", f"{first:.2f} s wall, with the start of the command", "0.5 s"
+            f"search of {size:.1f} GB of logs: first hit", f"{first:.2f} s wall, including the start of the command",
+            "0.5 s"
         ),
         Row(f"search of {size:.1f} GB of logs: all", f"{all_s:.1f} s wall", "10 s"),
     ]
 
 
 def first_line_s(home: Path, text: str) -> float:
-    """Until `heron logs --find` prints a line."""
+    """Return the seconds until `heron logs --find` prints a line."""
     command = [sys.executable, "-u", "-m", "heronpy.cli", "logs", "local", "Words", "--find", text]
     begun = time.monotonic()
     process = subprocess.Popen(command, env=env_of(home), cwd=REPO, stdout=subprocess.PIPE, text=True)
@@ -463,7 +465,7 @@ PAIRS, PAIR_S = 8, 5.0
 
 
 def hot_figures() -> list[Row]:
-    """CPU per word of the word count with metrics and marks, each run between two without: in CPU-s per million words."""
+    """Measure CPU-s per million words of the word count with metrics and marks, each run between two plain runs."""
     from heronpy.loadtest import profiles
     from heronpy.loadtest.cluster import cluster
     from heronpy.loadtest.run import run_once
@@ -490,7 +492,7 @@ def hot_figures() -> list[Row]:
                 ratios[name].append(2 * with_it / (plain[-1] + plain[-2]))
     return [
         Row(
-            f"word count with {name}, against none",
+            f"word count with {name}, compared with none",
             f"{statistics.median(found):.3f}x ({min(found):.2f} to {max(found):.2f}, {PAIRS} pairs,"
             f" {statistics.median(plain):.3f} CPU-s per million words)",
             goal,
@@ -515,13 +517,13 @@ def main() -> None:
     }
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long an open page is watched")
-    parser.add_argument("--tasks", type=int, default=500, help="of the page")
-    parser.add_argument("--keep", type=Path, help="a folder for Chromium's traces")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds for which an open page is watched")
+    parser.add_argument("--tasks", type=int, default=500, help="number of tasks of the page's topology")
+    parser.add_argument("--keep", type=Path, help="folder for Chromium's traces")
     given = parser.parse_args()
     for name in given.parts or parts:
         if name not in parts:
-            parser.error(f"there is no part {name}; parts are {', '.join(parts)}")
+            parser.error(f"there is no part {name}; choose from {', '.join(parts)}")
     print(
         f"{date.today()}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.release()}"
     )

@@ -1,4 +1,4 @@
-"""Take the pictures of README.md and docs/howto/ui.md, each page in light and in dark: topologies run, Chromium looks at them.
+"""Takes the pictures of README.md and docs/howto/ui.md with Chromium, each page in light and in dark.
 
 python scripts/ui_images.py                # needs Playwright, Chromium, Pillow, PySpark and Java; writes docs/images/ui-*.png
 python scripts/ui_images.py list traces    # only these pages
@@ -41,14 +41,14 @@ from tests.scaling.scenes import parts  # noqa: E402
 
 IMAGES = REPO / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
-#: So long the charts of the pictures are, seconds.
+#: Seconds of data in the charts of the pictures.
 RECORDED_S = 45.0
-#: Hours of the model before the picture of the job: on its third day, before noon.
+#: Hours of model time before the picture of the job is taken, on the third day before noon.
 HOURS = 58.0
 WIDTH = 1200
-#: The most frequent ones stay as they are, smooth letters take the nearest, at a third of the bytes of all colours.
+#: Number of colours of a picture; this reduces the files to a third of their size.
 COLOURS = 200
-#: Folders of this machine are nobody's business.
+#: Replaces folder names of this machine in the pictures.
 RENAME = """([from, to]) => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(from, to);
@@ -58,17 +58,17 @@ SPARK, ENDED, JOB = "SparkSinkDemo", "Ended", "Day"
 
 @dataclass(frozen=True)
 class Picture:
-    """A page: of which topology, what is seen once it is there, and how high the picture is."""
+    """A picture of a page: its topology, the element that shows that the page is ready, and the height."""
 
     name: str
     topology: str
     parts: str
     seen: str
     height: int = 700
-    #: A button that is pressed first, and a link that leads on.
+    #: A button that is clicked first, and a link that is followed.
     press: str = ""
     follow: str = ""
-    #: Behind the address, where it is no page of the topology.
+    #: Path after the address, for a page that belongs to no topology.
     page: str = ""
 
 
@@ -108,7 +108,7 @@ def heron(home: Path, *words: str) -> str:
 
 
 def submit(home: Path, folder: Path, name: str) -> None:
-    """Start what some pictures show."""
+    """Submit the topologies that some pictures show."""
     book = folder / "book.txt"
     book.write_text("".join(f"word{number % 97} word{number % 13} word\n" for number in range(5000)))
     programs: dict[str, tuple[str, ...]] = {
@@ -126,7 +126,7 @@ def submit(home: Path, folder: Path, name: str) -> None:
 
 
 def shoot(browser: Any, scheme: str, address: str, picture: Picture) -> None:
-    """One picture, once something is seen."""
+    """Take one picture when its page is ready."""
     context = browser.new_context(viewport={"width": WIDTH, "height": picture.height}, color_scheme=scheme)
     context.set_default_timeout(60_000)
     page = context.new_page()
@@ -148,9 +148,8 @@ def shoot(browser: Any, scheme: str, address: str, picture: Picture) -> None:
 
 
 def job_of_model(home: Path) -> StateManager:
-    """Store a job as the scaler has kept it for two and a half days, over its model of a topology.
-
-    A model does not depend on how busy this machine is. Close the result after the pictures.
+    """Store a job with two and a half days of decisions of the scaler about a model of a topology. The model does not
+    depend on the load of this machine. Close the result after the pictures.
     """
     os.environ["HERON_HOME"] = str(home)
     state, clock = open_state("local", str(home / "state" / "local")), Clock(START_S)
@@ -183,7 +182,7 @@ def job_of_model(home: Path) -> StateManager:
 
 
 def take_job(browser: Any, home: Path, pictures: list[Picture]) -> None:
-    """Pictures of the job; no topology runs."""
+    """Take the pictures of the job, without running a topology."""
     with closing(job_of_model(home)):
         address = heron(home, "ui").split()[-1]
         for one in pictures:
@@ -193,14 +192,14 @@ def take_job(browser: Any, home: Path, pictures: list[Picture]) -> None:
 
 
 def take(browser: Any, home: Path, folder: Path, topology: str, pictures: list[Picture]) -> None:
-    """Pictures of one topology, after some time for its charts."""
+    """Take the pictures of one topology, after its charts have recorded for some time."""
     submit(home, folder, topology)
     try:
         address = heron(home, "ui").split()[-1]
         role = next((home / "topologies" / "local").iterdir()).name
         pages = "/".join([address, "#/t/local", role, "default", topology])
         context = browser.new_context()
-        context.new_page().goto(pages)  # looked at while its charts are recorded
+        context.new_page().goto(pages)  # shown while its charts are recorded
         time.sleep(RECORDED_S)
         context.close()
         if topology == ENDED:
@@ -224,7 +223,7 @@ def main(names: list[str]) -> None:
         arguments = ["--no-sandbox"] if os.getuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         try:
-            # One after the other, so that each has the machine for itself; the list comes last, and has them all.
+            # Run the topologies one after the other, so that they do not compete for CPU; take the list last.
             for topology in (ENDED, JOB, "Clicks", "Shop", "Counts", SPARK, "Orders"):
                 mine = [
                     one for one in pictures if one.topology == topology or (topology == "Orders" and not one.topology)

@@ -1,8 +1,8 @@
-"""Spouts that begin to emit one after the other, and write down when: for scripts/ui_figures.py.
+"""Spouts that start to emit one after the other, and record when: for scripts/ui_figures.py.
 
     heron submit local scripts/ui_late.py - FOLDER COUNT
 
-waits until FOLDER/begin says when the first one begins, and how long after it the next.
+waits until FOLDER/begin contains the start time of the first spout and the interval between spouts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tup
 
 
 class Late(Spout):
-    """Emits 20 tuples a second from its time on."""
+    """Emits 20 tuples a second, beginning at its start time."""
 
     outputs = ["number"]
 
@@ -42,7 +42,7 @@ class Late(Spout):
 
 
 class Sink(Bolt):
-    """Takes what comes."""
+    """Discards all tuples."""
 
     def process(self, tup: Tuple) -> None:
         self.ack(tup)

@@ -1,4 +1,4 @@
-"""Orders of which one in 400 cannot be read: it is tried again, and then given up. For the pictures of scripts/ui_images.py."""
+"""Orders of which one in 400 cannot be read, is retried, and becomes a dead letter: for scripts/ui_images.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tup
 
 
 class Orders(Spout):
-    """Emits two hundred orders a second, again those that failed."""
+    """Emits 200 orders a second, and emits failed orders again."""
 
     outputs = ["user", "amount"]
 

@@ -1,10 +1,10 @@
-"""Fetch the libraries of the tracker's pages from the npm registry, as published, into heronpy/tracker/static/vendor.
+"""Fetches the libraries of the tracker's pages from the npm registry into heronpy/tracker/static/vendor.
 
     python scripts/vendor_static.py          # fetch, verify, write
-    python scripts/vendor_static.py --print  # also print the checksums of what was fetched, for a new version
+    python scripts/vendor_static.py --print  # also print the checksums of the fetched files, for a new version
 
-Each file is taken unchanged out of the package that `npm pack` downloads and must have the SHA-256 below. To take a
-new version: change it, run with --print, look at what has changed, and enter the new checksums.
+Each file is copied unchanged from the package that `npm pack` downloads, and must have the SHA-256 below. To update a
+library, change its version, run with --print, review the changes, and enter the new checksums.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LISTING = "VENDORED"
 
 @dataclass(frozen=True)
 class Package:
-    """An npm package and what is taken from it."""
+    """An npm package, and the files that are copied from it."""
 
     name: str
     version: str
@@ -89,7 +89,7 @@ PACKAGES = (
 
 
 def fetched(package: Package, folder: Path) -> dict[str, bytes]:
-    """The files of a package by their names in the vendor folder."""
+    """Fetch a package; return its files by their names in the vendor folder."""
     told = subprocess.run(
         ["npm", "pack", f"{package.name}@{package.version}", "--silent", "--ignore-scripts"],
         cwd=folder, check=True, capture_output=True, text=True,
@@ -105,7 +105,7 @@ def fetched(package: Package, folder: Path) -> dict[str, bytes]:
 
 
 def listing() -> str:
-    """The text of VENDORED: a line per file."""
+    """Return the text of VENDORED, with one line per file."""
     lines = ["# Written by scripts/vendor_static.py: file, package, version, licence, SHA-256, path in the package"]
     for package in PACKAGES:
         lines.append(f"# {package.name}: {package.why}")
@@ -116,7 +116,7 @@ def listing() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--print", action="store_true", help="print the checksums of what was fetched")
+    parser.add_argument("--print", action="store_true", help="print the checksums of the fetched files")
     options = parser.parse_args()
     wrong = []
     VENDOR.mkdir(exist_ok=True)

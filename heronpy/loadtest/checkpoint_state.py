@@ -1,4 +1,4 @@
-"""The cost of checkpoints of large state: how long a task is blocked, and how many bytes are uploaded.
+"""Measures the cost of checkpoints of large state: the time for which a task is blocked, and the uploaded bytes.
 
 The test fills one task's keyed state, then captures it as an instance does. The capture and the fork of the
 writing child block the task; the child encodes and writes while the task continues. Three checkpoints after

@@ -62,11 +62,11 @@ class Reports:
         return min((report["timeline"][0][0] for report in self.spouts), default=0.0)
 
     def end(self) -> float:
-        """Time at which all spouts had emitted their last tuples."""
+        """Return the time at which all spouts had emitted their last tuples."""
         return max((report["ended_at"] for report in self.spouts), default=0.0)
 
     def last_arrival(self) -> float:
-        """Time at which the last tuple had been counted, to the precision of a tick."""
+        """Return the time at which the last tuple had been counted, to the precision of a tick."""
         times = []
         for report in self.sinks:
             final = report["timeline"][-1][1]

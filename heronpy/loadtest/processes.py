@@ -1,4 +1,4 @@
-"""CPU, memory, wake-ups and system calls of all processes of a topology, by role.
+"""Measures CPU, memory, wake-ups and system calls of all processes of a topology, by role.
 
 The tree below the scheduler contains every process of a local topology: scheduler, fork servers,
 executors, topology master, stream managers, tasks and the Spark gateway with its JVM. The last known

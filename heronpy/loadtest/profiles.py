@@ -57,11 +57,11 @@ class Load:
     """Map from scene name to the fields and parameters that the scene overrides; the scenes run in this order."""
 
     def spec(self, name: str, out: str) -> dict[str, Any]:
-        """The specification for the topology's program."""
+        """Return the specification for the topology's program."""
         return {**asdict(self), "name": name, "out": out}
 
     def options(self) -> dict[str, Any]:
-        """The options that identify a run, for results and comparisons."""
+        """Return the options that identify a run, for results and comparisons."""
         return {key: value for key, value in asdict(self).items() if key not in _NO_OPTIONS}
 
 

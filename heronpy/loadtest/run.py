@@ -136,7 +136,7 @@ def measured(
     say: Say,
     **about: Any,
 ) -> dict[str, Any]:
-    """Call `figures` `repeat` times; return the result document. `told` makes the progress line of each call."""
+    """Call `figures` `repeat` times; return the result document. `told` returns the progress line of a call."""
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values, checks = figures(number)

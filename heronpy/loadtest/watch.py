@@ -131,7 +131,7 @@ class Watch:
         return status
 
     def restarts(self) -> list[str]:
-        """Processes that did not survive the test."""
+        """Return the names of restarted processes, with the reason of the last exit."""
         if self.last_status is None:
             return []
         processes = [process for executor in self.last_status.executors for process in executor.processes]
@@ -167,7 +167,7 @@ class Watch:
         self._read_metrics()
 
     def spent(self) -> dict[str, float]:
-        """CPU seconds by role since the first sample."""
+        """Return the CPU seconds by role since the first sample."""
         before, after = self.cpu[0].by_role, self.cpu[-1].by_role
         return {role: after[role] - before.get(role, 0.0) for role in after}
 

@@ -43,7 +43,7 @@ Act = Callable[[Any, int], None]
 
 
 def nothing(world: World, runs: int) -> None:
-    """Cause no fault: if a check fails nevertheless, the oracle is broken, not the product."""
+    """Cause no fault. A check that fails without a fault reveals an error of the oracle."""
 
 
 def repeated(once: Act) -> Act:

@@ -133,7 +133,7 @@ class SeededSource(Spout, StatefulComponent):
             self.positions[LOG, number] = reader.next
 
     def backlog(self) -> int | None:
-        """Number of due tuples that have not been emitted yet; None for an endless input without a rate."""
+        """Return the number of due but unemitted tuples; None for an endless input without a rate."""
         if self.count == ENDLESS and not self.rate:
             return None
         now, found = time.monotonic(), 0
@@ -197,10 +197,10 @@ class SeededSource(Spout, StatefulComponent):
         return values
 
     def _emission(self, seq: int, attempt: int) -> int:
-        """The emitting process and the number of earlier emissions; 0 if the tuple must be repeated unchanged.
+        """Return emitting process and number of earlier emissions as one number; 0 for an unchanged repetition.
 
-        It must be repeated unchanged after a rewind, if tuples are equal, and if it is poison, because the failures of
-        a tuple can be counted only if the tuple is recognised.
+        A tuple is repeated unchanged after a rewind, if tuples are equal, and if it is poison. The failures of a poison
+        tuple can be counted only if the tuple is recognised.
         """
         if self.rewound or self.input.distinct or self.input.poisoned(seq):
             return 0

@@ -305,7 +305,7 @@ def garbage_in_state(world: World, number: int) -> None:
             _flows(world, fault)
     finally:
         node.write_bytes(good)
-    # A topology master that cannot read its plans gives up after some restarts.
+    # A topology master that cannot read its plans stops retrying after some restarts.
     world.heron("restart", *world.address, 0)
     world.back(victim, fault)
     world.status()

@@ -203,7 +203,7 @@ class FaultProxy:
         port = int.from_bytes(await reader.readexactly(2), "big")
         if version != 5 or command != _CONNECT:
             await self._answer(writer, _UNSUPPORTED)
-            raise ValueError("not a request to connect")
+            raise ValueError("the SOCKS5 request is not CONNECT")
         return port
 
     async def _answer(self, writer: asyncio.StreamWriter, code: int) -> None:

@@ -126,7 +126,7 @@ class Progress:
             os.close(file)
         self._words = memoryview(self._map).cast("Q")
         self.owner = owner
-        #: The process of the source that wrote before this one.
+        #: Incarnation of the previous process of the source.
         self.last_owner, self.next, self.acked, self.replays, self.started = self.LAYOUT.unpack_from(self._map)
         if owner:
             self.started = self.started or time.monotonic()
@@ -155,7 +155,7 @@ def progress_path(out: Path, partition: int) -> Path:
 
 
 def read_progress(out: Path, partitions: int) -> list[Progress]:
-    """The positions of the partitions that have started."""
+    """Return the positions of the partitions that have started."""
     found = [Progress(path) for path in (progress_path(out, number) for number in range(partitions)) if path.exists()]
     for one in found:
         one.close()
@@ -163,7 +163,7 @@ def read_progress(out: Path, partitions: int) -> list[Progress]:
 
 
 def read_end(out: Path) -> int:
-    """Number of tuples in each partition of an ended input; 0 if the input has not ended."""
+    """Return the number of tuples in each partition of an ended input; 0 if the input has not ended."""
     try:
         return int((out / END).read_text(encoding="ascii"))
     except FileNotFoundError:

@@ -34,7 +34,7 @@ SCHEMA = {
 
 
 def keep_rows(spark: Any, df: Any, batch: Any) -> None:
-    """Called in PySpark with each batch: add its rows to the table."""
+    """Add the rows of a batch to the table; PySpark calls this with each batch."""
     batch.write_parquet(df, batch.options["table"])
 
 
@@ -54,7 +54,7 @@ class SparkWorld(World):
         return self.table.glob("batch=*/*.parquet")
 
     def arrived(self) -> int:
-        """Number of rows in the table so far."""
+        """Return the number of rows in the table so far."""
         from pyarrow import parquet
 
         for path in self._files():
@@ -63,7 +63,7 @@ class SparkWorld(World):
         return sum(self._rows.values())
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The oracle's verdict on the rows in the table."""
+        """Return the oracle's verdict on the rows in the table."""
         from pyarrow import parquet
 
         to_monotonic = time.monotonic() - time.time()

@@ -77,11 +77,11 @@ class InputSpec:
         if not 0 <= self.hot_share <= 1:
             raise ConfigError(f"hot_share of a verification must be from 0 to 1, not {self.hot_share}")
         if (self.poison > 0) + (self.undecodable > 0) + (self.distinct > 0) > 1:
-            raise ConfigError("poison, undecodable and distinct of a verification exclude each other; give one of them")
+            raise ConfigError("poison, undecodable and distinct of a verification exclude each other; give only one")
         return self
 
     def config(self, out: str) -> dict[str, Any]:
-        """The configuration for a source or sink that keeps its records in the folder `out`."""
+        """Return the configuration of a source or sink that keeps its records in the folder `out`."""
         return {KEY: {**asdict(self), "out": str(out)}}
 
     @property
@@ -90,7 +90,7 @@ class InputSpec:
         return self.partitions * (self.count - len(self.poisonous()))
 
     def poisonous(self) -> range:
-        """The sequence numbers of poison tuples, the same in each partition."""
+        """Return the sequence numbers of poison tuples, which are the same in each partition."""
         return range(POISON_STEP - 1, min(self.count, POISON_STEP * (self.poison or self.undecodable)), POISON_STEP)
 
     def poisoned(self, seq: int) -> bool:
@@ -126,7 +126,7 @@ def _mix(value: int) -> int:
 
 @lru_cache(maxsize=16)
 def _steps(keys: int, zipf: float) -> tuple[int, ...]:
-    """The upper end of each key's range of 32-bit hashes; bisection finds the key of a hash."""
+    """Return the upper end of each key's range of 32-bit hashes; bisection finds the key of a hash."""
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -zipf
     ends = np.cumsum(weights) / weights.sum() * (1 << 32)
     return tuple(int(end) for end in ends[:-1])
@@ -142,7 +142,7 @@ class Partition:
         self._first = Partition(spec, 0) if number else self
 
     def hash(self, seq: int) -> int:
-        """The hash from which all values of a tuple follow."""
+        """Return the hash that determines all values of a tuple."""
         return _mix(self._base ^ seq)
 
     def key(self, hashed: int) -> int:
@@ -156,7 +156,7 @@ class Partition:
         return (hashed.to_bytes(8, "little") * (size // 8 + 1))[:size]
 
     def tuple(self, seq: int) -> Values:
-        """(partition, seq, key, payload, crc). With `distinct`, the values are those of a tuple in partition 0."""
+        """Return (partition, seq, key, payload, crc); with `distinct`, the values of a tuple in partition 0."""
         if self.spec.distinct:
             return self._first.whole(self.hash(seq) % self.spec.distinct)
         return self.whole(seq)
@@ -185,7 +185,7 @@ class Partition:
         return keys
 
     def crcs(self, hashed: Vector) -> npt.NDArray[np.uint32]:
-        """The checksums of these tuples, computed one by one, because there is no vector form of crc32."""
+        """Return the checksums of these tuples, computed one by one, because crc32 has no vector form."""
         return np.fromiter((zlib.crc32(self.payload(int(one))) for one in hashed), dtype=np.uint32, count=len(hashed))
 
 

@@ -24,7 +24,7 @@ LEAK_KEY = "leak_mb_s"
 CRASH_FILE = "crash"
 #: The effects of poison, in turn; a task, or its successor, must survive each of them.
 BITES = ("raise", "exit", "recursion", "segfault", "huge", "hang")
-#: More than the limit of a tuple.
+#: Size of a tuple above the maximum tuple size.
 HUGE_BYTES = 64 << 20
 
 

@@ -161,12 +161,12 @@ def _submit_and_kill(world: World) -> None:
 
 
 def other_name(world: World) -> str:
-    """The name of a second topology of the same program."""
+    """Return the name of a second topology of the same program."""
     return f"{world.topology.name}-other"
 
 
 def other_spec(world: World) -> Path:
-    """The folder of the second topology's specification."""
+    """Return the folder of the second topology's specification."""
     spec = json.loads((world.out / "spec").read_text(encoding="utf-8"))
     folder = world.out / "other"
     folder.mkdir(exist_ok=True)

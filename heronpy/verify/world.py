@@ -94,11 +94,11 @@ class World:
         self.topology = stack.enter_context(submitted(self.topology.cluster, program, spec))
 
     def status(self) -> control_pb2.StatusReply:
-        """The current status; waits while the topology master is down."""
+        """Return the current status; wait while the topology master is down."""
         return self.until(self.topology.status, BACK_S, "an answer from the topology master")
 
     def targets(self) -> list[Target]:
-        """All current processes, executors first."""
+        """Return all current processes, executors first."""
         status = self.status()
         components = {task.instance_id: task.component for task in status.tasks}
         found = [Target(f"executor-{one.container}", one.pid, one.container) for one in status.executors]
@@ -116,11 +116,11 @@ class World:
         return self.until(found, BACK_S, f"a task of {component}")
 
     def first_task(self, component: str) -> Target:
-        """The task that can be made slow, greedy or broken."""
+        """Return the task that can be made slow, greedy or broken."""
         return min(self.tasks(component), key=lambda one: int(one.name.rpartition("_")[2]))
 
     def named(self, name: str) -> Target:
-        """The process with this name; waits until it has started."""
+        """Wait until the process with this name has started; return it."""
 
         def found() -> Target | None:
             return next((one for one in self.targets() if one.name == name), None)
@@ -128,7 +128,7 @@ class World:
         return self.until(found, BACK_S, f"the process {name}")
 
     def master(self) -> Target:
-        """The active topology master."""
+        """Wait for an active topology master; return its process."""
 
         def active() -> Target | None:
             found = self.topology.cluster.state.get(paths.tmaster(self.topology.name))
@@ -138,7 +138,7 @@ class World:
         return self.until(active, BACK_S, "an active topology master")
 
     def processes(self, *begins: str) -> Iterator[tuple[str, psutil.Process]]:
-        """The processes of this run whose names begin with one of `begins`, found without the topology master."""
+        """Return this run's processes whose names begin with one of `begins`, found without the topology master."""
         home, titles = str(self.topology.cluster.home), tuple(f"heron: {begin}" for begin in begins)
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
@@ -158,7 +158,7 @@ class World:
         return process
 
     def arrived(self) -> int:
-        """Number of records in the trace so far, including duplicates."""
+        """Return the number of records in the trace so far, including duplicates."""
         return sum(path.stat().st_size for path in (self.out / TRACE).glob("*.seg")) // RECORD.size
 
     def log_of(self, process: str) -> Path:
@@ -237,7 +237,7 @@ class World:
         return self.until(lambda: found if (found := newest()) > before else 0, timeout_s, "a complete checkpoint")
 
     def until_given_up(self, *ways: str) -> None:
-        """Wait until another checkpoint is counted under one of `ways`: "aborted" or "failed"."""
+        """Wait until another checkpoint is counted as one of `ways`: "aborted" or "failed"."""
 
         def given_up() -> int:
             reply = self.checkpoints()
@@ -252,7 +252,7 @@ class World:
         return self.topology.cluster.target, self.topology.name
 
     def submission(self, folder: Path, *flags: str, program: Path | None = None) -> tuple[object, ...]:
-        """The command-line arguments that submit `program` (default: this run's) with the specification in `folder`."""
+        """Return the arguments that submit `program` (default: this run's) with the specification in `folder`."""
         submitted = program or self.out / "topology.py"
         return "submit", *flags, self.topology.cluster.target, submitted, "-", "--spec", folder / "spec"
 
@@ -282,7 +282,7 @@ class World:
         self.until(lambda: self.is_in(control_pb2.LIFE_FINISHED), END_S, f"the end of '{self.topology.name}'")
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The oracle's verdict on the records of this run."""
+        """Return the oracle's verdict on the records of this run."""
         faults = [(fault.at, fault.what) for fault in self.faults]
         return verify(self.out, self.input, self.mode, limits, faults, self.memory, self.ended, self.complete)
 
@@ -353,7 +353,7 @@ class World:
         return self.until(planned, BACK_S, "a plan with containers")
 
     def link_names(self, local_port: int, wanted_port: int) -> tuple[str, str]:
-        """The names of both ends of a connection, determined from the processes' sockets; called by the proxy."""
+        """Return the names of both ends of a connection, found by the processes' sockets; the proxy calls this."""
         return self._owner(local_port, listening=False), self._owner(wanted_port, listening=True)
 
     def _owner(self, port: int, listening: bool) -> str:

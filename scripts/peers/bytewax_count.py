@@ -80,7 +80,7 @@ def build():
             return Part()
 
     class CountWord(Count):
-        """The state of one word."""
+        """The count of one word."""
 
         def __init__(self):
             self.word, self.count = None, 0

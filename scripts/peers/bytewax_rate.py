@@ -1,6 +1,6 @@
 """Tuples at a rate in Bytewax, one or two processes: paced source, redistribute, sink.
 
-The source tells Bytewax when it wants to be called again (`next_awake`), which costs less than sleeping in it.
+The source tells Bytewax when to call it again (`next_awake`), which costs less than sleeping in the source.
 """
 
 import os

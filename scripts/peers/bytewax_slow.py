@@ -1,6 +1,7 @@
-"""One slow step of four in Bytewax: a source as fast as it may, redistribute, a step on each of four workers of a process.
+"""One slow step of four in Bytewax: a source without a rate limit, redistribute, and a step on each of four workers.
 
-The arguments: seconds, the prefix of the result files, the number of the slow worker. One worker runs the source, too.
+The four workers are in one process; one of them also runs the source. Arguments: seconds, the prefix of the result
+files, the number of the slow worker.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""What every program of `compare_peers.py --rates` shares: a source that paces itself by the clock, a sink that measures.
+"""Shared by the programs of `compare_peers.py --rates`: a source paced by the clock, and a sink that measures.
 
-A program takes four arguments: tuples per second, seconds, the prefix of its result files, and a program-specific one. Tuple n
-is due n / rate seconds after the start; a late one is sent at once, so nothing hides a stall. The source waits with
-time.sleep, which is what one writes without a framework. All processes of a host share the monotonic clock.
+A program takes four arguments: tuples per second, seconds, the prefix of its result files, and a program-specific
+argument. Tuple n is due n / rate seconds after the start; a late tuple is sent immediately and keeps its due time, so a
+stall counts as latency. The source waits with time.sleep. All processes of a host share the monotonic clock.
 """
 
 import json
@@ -10,13 +10,13 @@ import os
 import time
 from array import array
 
-#: Most tuples that a source hands over at once.
+#: Maximum number of tuples that a source returns at a time.
 BATCH = 500
 PAYLOAD = bytes(100)
 
 
 class Pace:
-    """The numbers that are due."""
+    """Computes which tuples are due."""
 
     def __init__(self, rate, seconds):
         self.interval_ns = 1e9 / rate
@@ -25,13 +25,13 @@ class Pace:
         self.start_ns = 0
 
     def due_ns(self):
-        """When the next tuple is due."""
+        """Return the time at which the next tuple is due."""
         if not self.start_ns:
             self.start_ns = time.monotonic_ns()
         return self.start_ns + int(self.sent * self.interval_ns)
 
     def take(self):
-        """All tuples that are due now, as (number, due_ns, payload); none when the next one is not due yet."""
+        """Return the tuples that are due now, as (number, due_ns, payload)."""
         found = []
         now = time.monotonic_ns()
         while self.sent < self.total and len(found) < BATCH and (due := self.due_ns()) <= now:
@@ -68,7 +68,7 @@ class Arrivals:
         self.numbers += number
 
     def write(self, prefix, name=""):
-        """Write the result of this sink; `name` tells sinks of one process apart."""
+        """Write the result of this sink; `name` distinguishes the sinks of one process."""
         path = f"{prefix}.sink-{os.getpid()}{name}"
         with open(f"{path}.latencies", "wb") as file:
             self.latencies.tofile(file)

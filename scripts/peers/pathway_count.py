@@ -1,6 +1,6 @@
 """Word count in Pathway.
 
-The source is Python per record; the count is Pathway's own reducer, in Rust, which favours it.
+The source runs Python code for each record. The count is a Rust reducer of Pathway, which gives Pathway an advantage.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Tuples at a rate through Pathway: paced Python source, subscriber in Python.
 
-Pathway hands tuples on when it commits; COMMIT_MS is a compromise between its latency and its CPU.
+Pathway passes tuples on when it commits; COMMIT_MS is a compromise between its latency and its CPU.
 """
 
 import sys

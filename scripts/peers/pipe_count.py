@@ -1,7 +1,7 @@
-"""Word count by hand: source -> router -> 2 counters, pickled batches of 1,000 over pipes.
+"""Hand-written word count: source -> router -> 2 counters, with pickled batches of 1,000 words over pipes.
 
-No failure handling, no flow control but that of the pipes, no metrics: the floor that a runtime with
-these things is compared with.
+It has no failure handling, no metrics, and only the flow control of the pipes, so it gives the minimum cost for the
+comparison.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Tuples at a rate by hand: source -> router -> sink, three processes, pickled batches of what is due over pipes.
+"""Hand-written program for tuples at a rate: source -> router -> sink, three processes connected by pipes.
 
-The router looks at every tuple, as one that has several sinks would.
+Due tuples are sent in pickled batches. The router reads every tuple, like a router with several sinks.
 """
 
 import pickle

@@ -39,7 +39,7 @@ class Partition:
 
 
 class Count(KeyedProcessFunction):
-    """The counts are written when the input has ended."""
+    """Counts words, and writes the counts when the input has ended."""
 
     def __init__(self, result_file):
         self.result_file = result_file
@@ -60,7 +60,7 @@ class Count(KeyedProcessFunction):
 
 def main():
     words_file, passes, result_file, mode = sys.argv[1:5]
-    # The interpreter that thread mode embeds into the JVM does not know of the virtual environment.
+    # The interpreter that thread mode embeds into the JVM does not use the virtual environment by itself.
     os.environ["PYTHONPATH"] = sysconfig.get_paths()["purelib"]
     with open(words_file) as file:
         words = json.load(file)

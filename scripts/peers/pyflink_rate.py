@@ -1,6 +1,7 @@
 """Tuples at a rate in PyFlink's thread mode: a paced Python map behind Flink's own source, a keyed Python sink.
 
-Flink collects records for BUFFER_MS before it sends them to another task; its default of 100 ms would be the latency.
+Flink collects records for BUFFER_MS before it sends them to another task; the default of 100 ms would dominate the
+latency.
 """
 
 import os
@@ -22,7 +23,7 @@ PAYLOAD = "x" * 100
 
 
 class Paced(MapFunction):
-    """Gives each number its turn."""
+    """Delays each number until it is due."""
 
     def __init__(self, rate, seconds, prefix):
         self.made = (rate, seconds)
@@ -43,7 +44,7 @@ class Paced(MapFunction):
 
 
 class Measure(KeyedProcessFunction):
-    """The result is written when the input has ended."""
+    """Measures arrivals, and writes the result when the input has ended."""
 
     def __init__(self, prefix):
         self.prefix = prefix
@@ -62,7 +63,7 @@ class Measure(KeyedProcessFunction):
 
 def main():
     rate, seconds, prefix = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-    # The interpreter that thread mode embeds into the JVM does not know of the virtual environment.
+    # The interpreter that thread mode embeds into the JVM does not use the virtual environment by itself.
     folder = os.path.dirname(os.path.abspath(__file__))
     os.environ["PYTHONPATH"] = os.pathsep.join([sysconfig.get_paths()["purelib"], folder])
     config = Configuration()

@@ -1,6 +1,6 @@
-"""One slow step of four in PyFlink: Flink's own source, a Python map that stamps, rebalance, a step in each of four tasks.
+"""One slow step of four in PyFlink: Flink's own source, a Python map that stamps tuples, rebalance, and four steps.
 
-The arguments: seconds, the prefix of the result files, process or thread, options of Flink as key=value.
+Each step is a task. Arguments: seconds, the prefix of the result files, process or thread, Flink options as key=value.
 """
 
 import os
@@ -35,7 +35,7 @@ class Serve(FlatMapFunction):
         self.made = made
 
     def open(self, context):
-        # Thread mode cannot tell a task its number: the first task that makes this file is the slow one.
+        # In thread mode a task has no number, so the task that creates this file is slow.
         try:
             os.close(os.open(f"{self.made[1]}.slow", os.O_CREAT | os.O_EXCL))
             slow = True
@@ -50,7 +50,7 @@ class Serve(FlatMapFunction):
 
 def main():
     seconds, prefix, mode, *options = sys.argv[1:]
-    # The interpreter that thread mode embeds into the JVM does not know of the virtual environment.
+    # The interpreter that thread mode embeds into the JVM does not use the virtual environment by itself.
     folder = os.path.dirname(os.path.abspath(__file__))
     os.environ["PYTHONPATH"] = os.pathsep.join([sysconfig.get_paths()["purelib"], folder])
     config = Configuration()
@@ -70,7 +70,7 @@ def main():
     served.set_parallelism(STEPS).print()
     job = env.execute_async("slow")
     ended = job.get_job_execution_result()
-    # The source has no end: the job is cancelled when it and all steps have written their results.
+    # The source never ends, so the job is cancelled when source and steps have written their results.
     while len(glob(f"{prefix}.*.json")) < STEPS + 1:
         if ended.done():
             ended.result()

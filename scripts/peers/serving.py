@@ -1,7 +1,7 @@
-"""What the programs of `compare_peers.py --slow` share: a source that notes its stops, steps that serve at a fixed pace.
+"""Shared by the programs of `compare_peers.py --slow`: a source that records its stops, and steps of fixed capacity.
 
-Like the scene `slow` of `heron load-test slow_bolt`: four steps serve CAPACITY tuples a second each, one of them only a
-tenth of that, and after some seconds all serve as fast as they can. A step writes its result when that time begins.
+As in the scene `slow` of `heron load-test slow_bolt`, three steps serve CAPACITY tuples a second each, and one step
+serves a tenth of that. After some seconds, all steps serve as fast as possible, and each writes its result.
 """
 
 import time
@@ -11,14 +11,14 @@ from pacing import Arrivals, write
 STEPS = 4
 CAPACITY = 1000
 PAYLOAD = "x" * 20
-#: How long the source goes on after the slow time.
+#: Seconds for which the source continues after the slow phase.
 FAST_S = 5
-#: Shorter stops are not kept.
+#: Minimum nanoseconds of a recorded stop.
 STOP_NS = 10_000_000
 
 
 class Emits:
-    """The emits of the source."""
+    """Records the stops of the source between its emits."""
 
     def __init__(self, seconds, prefix):
         self.prefix, self.left_ns = prefix, int(1e9 * (seconds + FAST_S))
@@ -27,7 +27,7 @@ class Emits:
         self.done = False
 
     def note(self):
-        """Note an emit; its time."""
+        """Record an emit; return its time in ns."""
         now = time.monotonic_ns()
         self.first_ns = self.first_ns or now
         if self.last_ns and now - self.last_ns >= STOP_NS:
@@ -40,7 +40,7 @@ class Emits:
 
 
 class Step(Arrivals):
-    """A step; `slow` is the one at a tenth of the pace."""
+    """A step; with `slow`, it serves at a tenth of the capacity."""
 
     def __init__(self, seconds, prefix, number, slow):
         super().__init__()
@@ -49,7 +49,7 @@ class Step(Arrivals):
         self.first_at = self.free_at = self.fast_at = 0.0
 
     def serve(self, emitted_ns):
-        """Wait for the service time of one tuple, while the slow time lasts. A late timer takes no capacity."""
+        """During the slow phase, wait for the service time of one tuple. A late timer does not reduce the capacity."""
         if self.fast_at:
             return
         now = time.monotonic()
@@ -59,7 +59,7 @@ class Step(Arrivals):
             self.write(self.prefix, f"-{self.number}")
             return
         self.take(0, emitted_ns)
-        # Without input for a while, the capacity of that time is lost.
+        # While there is no input, the capacity is lost.
         self.free_at = (self.free_at if now <= self.free_at + 0.1 else now) + 1 / self.capacity
         if self.free_at > now:
             time.sleep(self.free_at - now)

@@ -73,7 +73,7 @@ def test_tuples_that_do_not_arrive_once_are_no_figure(
     peer_rates: ModuleType, tmp_path: Path, received: list[int]
 ) -> None:
     write_result(tmp_path, 100, received)
-    with pytest.raises(peer_rates.Unavailable, match="of 100 tuples arrived, or not each of them once"):
+    with pytest.raises(peer_rates.Unavailable, match="of 100 tuples arrived, or some arrived more than once"):
         peer_rates.sample_of(tmp_path, [])
 
 
@@ -109,7 +109,7 @@ def test_what_was_not_measured_gets_a_line_and_no_figure(peer_rates: ModuleType)
         (["--rates", "fast"], "'fast' is not a rate"),
         (["--rates", "100", "--seconds", "1"], "--seconds must be at least 2"),
         (["--rates", "100", "--only", "bytewx"], "there is no contender 'bytewx'"),
-        (["--slow", "--rates", "100"], "leave --rates or --slow away"),
+        (["--slow", "--rates", "100"], "leave out --rates or --slow"),
     ],
 )
 def test_mistakes_are_sentences(tmp_path: Path, words: list[str], sentence: str) -> None:

@@ -1,6 +1,6 @@
-"""Azurite, Microsoft's own emulator of Azure Blob Storage, on loopback.
+"""Runs Azurite, Microsoft's emulator of Azure Blob Storage, on loopback.
 
-It is a program of npm (`npm install -g azurite`); HERON_TEST_AZURITE names it where it is not on the PATH.
+Azurite is an npm package (`npm install -g azurite`). If it is not on the PATH, HERON_TEST_AZURITE names the program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heronpy.storage.objects.port import Objects
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import free_ports
 
-#: The account that every Azurite has, and its public key.
+#: The default account of Azurite, and its published key.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 START_S = 60.0
@@ -32,29 +32,27 @@ _API = "2021-08-06"
 
 
 def program() -> str:
-    """Its path; "" when it is not installed."""
+    """Return the path of Azurite; "" if it is not installed."""
     return os.environ.get("HERON_TEST_AZURITE") or shutil.which("azurite-blob") or ""
 
 
 def why_not() -> str:
-    """Why it cannot run here; "" if it can."""
+    """Return why Azurite cannot run on this machine; "" if it can."""
     if shutil.which("node") is None:
         return "needs Azurite, which needs Node.js"
     return "" if program() else "needs Azurite; run npm install -g azurite, or set HERON_TEST_AZURITE to azurite-blob"
 
 
 def connected(objects: Objects) -> Iterator[Objects]:
-    """The objects for a fixture; their connections end with it.
-
-    pytest holds what a fixture has yielded until after the check of what is left behind, and Azurite keeps idle
-    connections open.
+    """Yield the objects for a fixture, and close their connections at the end. pytest keeps the yielded value until
+    after the leak check, and Azurite keeps idle connections open.
     """
     yield objects
     vars(objects).pop("_store", None)
 
 
 class AzureServer:
-    """The server, whose objects are in its memory, with one container per user of it."""
+    """The server, which keeps objects in memory; each user creates a container."""
 
     def __init__(self) -> None:
         [self.port] = free_ports(1)
@@ -62,7 +60,7 @@ class AzureServer:
         self._log = self._folder / "log"
         parent = os.getpid()
         argv = ["node", program(), "--inMemoryPersistence", "--blobPort", str(self.port), "--disableTelemetry"]
-        # It may be older than what the library speaks.
+        # Azurite may be older than the API version of the library.
         argv += ["--skipApiVersionCheck"]
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
@@ -84,7 +82,7 @@ class AzureServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to use it."""
+        """The environment variables that a process needs to use the server."""
         return {
             "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT,
             "AZURE_STORAGE_ACCOUNT_KEY": KEY,
@@ -93,7 +91,7 @@ class AzureServer:
         }
 
     def make_container(self, name: str) -> str:
-        """A new container; returns its URL."""
+        """Create a container; return its URL."""
         date = formatdate(usegmt=True)
         signed = "PUT" + "\n" * 12
         signed += f"x-ms-date:{date}\nx-ms-version:{_API}\n/{ACCOUNT}/{ACCOUNT}/{name}\nrestype:container"
@@ -108,7 +106,7 @@ class AzureServer:
         return f"az://{name}"
 
     def batches(self) -> int:
-        """How many requests that hold several came so far."""
+        """Return the number of batch requests so far."""
         return len(re.findall(r'"POST \S*comp=batch\S* HTTP', self._said()))
 
     def close(self) -> None:

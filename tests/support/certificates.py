@@ -1,4 +1,4 @@
-"""A certificate of loopback that is its own authority."""
+"""Makes a self-signed certificate for loopback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def make_certificates(folder: Path) -> None:
-    """ca.pem and ca.key."""
+    """Write ca.pem and ca.key to the folder."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

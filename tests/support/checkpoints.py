@@ -26,9 +26,9 @@ def write_checkpoint(
     key_groups: int = 1024,
     publishes: bool = False,
 ) -> checkpoint_pb2.Metadata:
-    """A complete checkpoint of a spout with plain State and a bolt with keyed state.
+    """Write a complete checkpoint of a spout with plain State and a bolt with keyed state.
 
-    Each bolt task has a shared segment and a segment of this checkpoint alone.
+    Each bolt task has a shared segment, and a segment that only this checkpoint uses.
     """
     store = CheckpointStore(folder, fsync=False)
     last = store.checkpoints()[-1:]

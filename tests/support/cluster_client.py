@@ -1,4 +1,4 @@
-"""`heron` as a user runs it against a cluster of the tests, which `heron cluster init` has set up."""
+"""Runs `heron` as a user does, on a test cluster that `heron cluster init` has set up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = {"packing": "instance_ram_bytes: 100MB\ninstance_cpu: 0.1\n"}
 
 
 class ClusterClient:
-    """`heron` with one cluster; `program` is a small topology that is called fish."""
+    """Runs `heron` with one cluster; `program` is the small topology `fish`."""
 
     patience_s = 90.0
 
@@ -39,7 +39,7 @@ class ClusterClient:
         return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run(self, *words: str, code: int = 0, within_s: float = 200.0) -> str:
-        """What it prints."""
+        """Run a `heron` command; return its output."""
         process = self.start(*words)
         out, err = process.communicate(timeout=within_s)
         assert process.returncode == code, f"{words}: {process.returncode}\n{out}\n{err}\n{self.scheduler_log()}"
@@ -62,7 +62,7 @@ class ClusterClient:
         return {one["phase"] for one in self.placed().values()}
 
     def all_run(self, differs: str = "", containers: int = 1) -> dict[int, dict[str, Any]]:
-        """All containers, once this number runs and each is a new object."""
+        """Wait until all containers run, in other objects than `differs`; return them by number."""
 
         def look() -> dict[int, dict[str, Any]]:
             found = self.placed()

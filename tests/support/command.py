@@ -1,4 +1,4 @@
-"""Runs the `heron` command as a user does: a process of its own, judged by exit code and output."""
+"""Runs the `heron` command as a user does, in a separate process, and checks exit code and output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_for
 REPO = Path(__file__).resolve().parents[2]
 PLAIN = (sys.executable, "-m", "heronpy.cli")
 EXAMPLES = REPO / "topologies"
-#: Deadline of what takes a second on an idle machine.
+#: Deadline for actions that take a second on an idle machine.
 PATIENCE_S = 60.0
 WORD_COUNT = str(EXAMPLES / "word_count.py")
 FAILED, USAGE, NOT_FOUND, EXISTS, TIMED_OUT = 1, 2, 3, 4, 5
@@ -29,7 +29,7 @@ FAILED, USAGE, NOT_FOUND, EXISTS, TIMED_OUT = 1, 2, 3, 4, 5
 
 @dataclass(frozen=True)
 class Result:
-    """What a command did."""
+    """Exit code and output of a command."""
 
     command: str
     code: int
@@ -44,7 +44,7 @@ class Result:
         return json.loads(self.ok().out)
 
     def refused(self, code: int, *words: str) -> str:
-        """The one sentence on stderr of a command that failed with this code; it holds the words."""
+        """Check the exit code, and that stderr is one sentence with these words; return the sentence."""
         assert self.code == code, f"{self}"
         lines = self.err.splitlines()
         errors = [line for line in lines if line.startswith("error: ")]
@@ -58,7 +58,7 @@ class Result:
 
 
 class Heron:
-    """`heron` with a home of its own."""
+    """Runs `heron` with a separate HERON_HOME."""
 
     def __init__(self, home: Path, argv: Sequence[str] = PLAIN) -> None:
         self.home = home
@@ -87,7 +87,7 @@ class Heron:
         return Result(line, done.returncode, done.stdout, done.stderr)
 
     def start(self, *words: object, **options: Any) -> subprocess.Popen[str]:
-        """The command, left running."""
+        """Start the command without waiting for its end."""
         options = {"cwd": self.cwd, "env": self.env, **options}
         return subprocess.Popen(
             [*self.argv, *map(str, words)],
@@ -118,7 +118,7 @@ class Heron:
         what: str,
         timeout_s: float = PATIENCE_S,
     ) -> dict[str, Any]:
-        """The first status for which the condition holds; statuses that cannot be had are skipped."""
+        """Wait for a status that meets the condition; ignore failed requests."""
         last: Any = None
 
         def look() -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ class Heron:
                 status = None
             if status is not None and condition(status):
                 return status  # type: ignore[no-any-return]
-            time.sleep(0.1)  # a look takes a share of the machine that the topology needs
+            time.sleep(0.1)  # each request takes CPU that the topology needs
             return None
 
         try:
@@ -143,7 +143,7 @@ class Heron:
         return self.when(name, lambda status: status["lifecycle"] == state, f"{name} being {state}", timeout_s)
 
     def when_events(self, name: str, kind: str, count: int, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
-        """The events of one kind in `heron events`, once there are `count` of them."""
+        """Wait until `heron events` shows `count` events of one kind; return them."""
 
         def told() -> list[dict[str, Any]]:
             events: list[dict[str, Any]] = self("events", "local", name, "--kind", kind, "--json").json()["events"]
@@ -163,7 +163,7 @@ class Heron:
     def when_logged(
         self, name: str, pattern: str, process: str = "*", count: int = 1, timeout_s: float = PATIENCE_S
     ) -> list[Any]:
-        """All matches of a pattern in the logs, once there are enough."""
+        """Wait until the logs contain a pattern `count` times; return all matches."""
 
         def look() -> list[Any]:
             found = re.findall(pattern, self.log_text(name, process))
@@ -173,7 +173,7 @@ class Heron:
 
     # ---- what is left -------------------------------------------------------------------------
     def processes(self) -> list[psutil.Process]:
-        """Live processes of this home."""
+        """Return the running processes of this home."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -185,7 +185,7 @@ class Heron:
         return found
 
     def pid(self, name: str, process: str) -> int:
-        """The pid of a process of a topology, from its status."""
+        """Return the pid of a topology's process, from the status."""
         if process.startswith("executor-"):
             pids = {f"executor-{item['container']}": item["pid"] for item in self.status(name)["containers"]}
             return int(pids[process])
@@ -196,7 +196,7 @@ class Heron:
         raise AssertionError(f"{name} has no process {process}")
 
     def scheduler_pid(self, name: str) -> int:
-        """The scheduler itself, not the guardian that starts it again."""
+        """Return the pid of the scheduler, not of its guardian."""
         from heronpy.proto import plan_pb2
         from heronpy.statemgr import open_state, paths
 
@@ -211,7 +211,7 @@ class Heron:
     def state_nodes(self) -> list[str]:
         root = self.home / "state" / "local"
         files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
-        # The files that tell whether owners of nodes live are swept by the next owner.
+        # The next owner removes the files that show whether owners of nodes are alive.
         return sorted(
             str(path)
             for path in files
@@ -219,7 +219,7 @@ class Heron:
         )
 
     def leftovers(self) -> list[str]:
-        """Processes, state nodes and sockets that are there although no topology should be."""
+        """Return processes, state nodes and sockets that remain although no topology should exist."""
         found = [f"process {process.pid} {' '.join(process.cmdline())}" for process in self.processes()]
         found += [f"state node {node}" for node in self.state_nodes()]
         sockets = Path(os.environ["TMPDIR"])
@@ -228,7 +228,7 @@ class Heron:
         return found
 
     def check_clean(self) -> None:
-        """Nothing is left but logs, and those have no complaints; what ends by itself gets a moment."""
+        """Wait briefly, then check that only logs remain, and that they contain no errors of an event loop."""
         last: list[str] = []
 
         def clean() -> bool:
@@ -240,7 +240,7 @@ class Heron:
             wait_for(clean, 5.0)
         except AssertionError:
             raise AssertionError(f"left behind: {'; '.join(last)}") from None
-        # What an event loop complains of is never the user's: a callback that raised, a task nobody awaited.
+        # Errors of an event loop, such as a failed callback or an unawaited task, are never caused by user code.
         logs = self.home.glob("topologies/*/*/*/log-files/*.log")
         wrong = [f"{log.name}: {line}" for log in logs for line in log.read_text(errors="replace").splitlines()
                  if "ERROR" in line and "[asyncio]" in line]  # fmt: skip
@@ -248,12 +248,12 @@ class Heron:
 
 
 def component(status: dict[str, Any], name: str) -> dict[str, Any]:
-    """The row of a component."""
+    """Return the row of a component."""
     return next(row for row in status["components"] if row["name"] == name)
 
 
 def refused_before_start(heron: Heron, code: int, program: object, *words: str, flags: tuple[object, ...] = ()) -> str:
-    """Submit what must be refused before anything is started or written."""
+    """Check that a submit is refused before it starts a process or writes a file."""
     result = heron("submit", "local", program, *flags)
     sentence = result.refused(code, *words)
     assert "Launching" not in result.out

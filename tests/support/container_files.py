@@ -1,4 +1,4 @@
-"""Executors that answer for the files of a folder, without a network."""
+"""Simulates executors that serve the files of a folder, without a network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heronpy.executor.file_service import ContainerFiles
 
 
 def serve_files(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """From now on each executor of any topology has the files of this folder that are of its container."""
+    """Make the executors of all topologies serve their container's files from this folder."""
 
     async def ask_executor(self: Master, container: int, request: Any, timeout_s: float = 5.0) -> Any:
         return ContainerFiles(folder, container).answer(request)

@@ -1,4 +1,4 @@
-"""Containers of a host as their engine starts them, at an endpoint that does as the test says."""
+"""Starts the containers of a host as an engine does, with an endpoint that the test controls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.waiting import eventually, wait_for
 
 @pytest.fixture
 def tmp() -> Iterator[Path]:
-    """A host's folder for temporary files, with a short name; in the end nothing runs with it."""
+    """Yield a host's folder for temporary files, with a short name; wait until no process uses it."""
     folder = Path(tempfile.mkdtemp(prefix="hb", dir="/tmp"))
     check = LeakCheck()
     yield folder
@@ -46,7 +46,7 @@ def processes_in(tmp: Path) -> list[int]:
 
 
 def left_in(tmp: Path) -> list[str]:
-    """Files and folders of containers that are left: not the packages, not the locks and folders of all containers."""
+    """Return the remaining files and folders of containers, except packages and what all containers share."""
     own = tmp / f"heron-{os.getuid()}"
     known = {own, own / "packages", own / "containers", own / "containers" / ".lock"}
     return [str(path) for path in own.rglob("*") if path not in known and own / "packages" not in path.parents]
@@ -57,7 +57,7 @@ def submitted(**fields: Any) -> Submitted:
 
 
 class Host:
-    """Starts containers with one folder for temporary files, and kills what a failed test leaves."""
+    """Starts containers with one folder for temporary files, and kills the processes that a failed test leaves."""
 
     def __init__(self, endpoint: FakeEndpoint, tmp: Path) -> None:
         self.endpoint, self.tmp = endpoint, tmp
@@ -68,7 +68,7 @@ class Host:
         return self.processes[-1]
 
     async def acting(self, container: int = 1, epoch: int = 1) -> dict[str, Any]:
-        """How the executor was started."""
+        """Wait for the start of the executor; return how it was started."""
         file = self.tmp / f"started-{container}-{epoch}"
         await eventually(file.exists, 20, f"the start of container {container} in epoch {epoch}")
         found: dict[str, Any] = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""Stands in for the control thread of a task."""
+"""A fake of the control thread of a task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from instance.control import Message
 
 
 class FakeControl:
-    """The control thread's face to the task's loop."""
+    """A fake control thread, with the interface that the task's loop uses."""
 
     wake_fd = -1
 

@@ -1,7 +1,8 @@
-"""Kubernetes' own control plane on loopback: etcd, API server, scheduler and controllers, built by `make engines`.
+"""Runs the real Kubernetes control plane on loopback: etcd, API server, scheduler and controllers.
 
-Users have tokens and are authorized by RBAC, every connection is TLS. There are no kubelets: see
-`tests.support.kubernetes_node`. Only `make engines` runs tests on it, by the environment variable HERON_ENGINES.
+`make engines` builds the programs. Users have tokens and are authorized by RBAC, and every connection uses TLS. It has
+no kubelets; see `tests.support.kubernetes_node`. Tests run on it only in `make engines`, which sets the environment
+variable HERON_ENGINES.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 TOKEN, ADMIN_TOKEN = "the-token-of-the-tests", "the-token-of-the-operator"
 NAMESPACE = "streams"
 START_S = 120.0
-#: After this a node that says nothing is not ready.
+#: Seconds after which a silent node is not ready.
 NODE_GRACE_S = 10
 _AUDIT = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
 _TLS_OF_ETCD = ("--cert-file", "--key-file", "--trusted-ca-file")
 
 
 def missing() -> str:
-    """Why there can be no control plane here; empty if there can."""
+    """Return why the control plane cannot run on this machine; "" if it can."""
     folder = os.environ.get("HERON_ENGINES", "")
     if not folder:
         return "needs a real Kubernetes control plane; run make engines"
@@ -44,7 +45,7 @@ def missing() -> str:
 
 
 class ControlPlane:
-    """One for all tests of a run; what a test makes in it is removed by `tests.support.kubernetes_real`."""
+    """The control plane of all tests of a run; `tests.support.kubernetes_real` removes the objects of each test."""
 
     def __init__(self) -> None:
         self._programs = Path(os.environ["HERON_ENGINES"])
@@ -66,7 +67,7 @@ class ControlPlane:
             self.start(PROGRAMS[0])
             with Rest(self.url, self.folder / "ca.pem", ADMIN_TOKEN) as rest:
                 wait_for(lambda: self._is_ready(rest), START_S, f"the API server ready\n{self.log(PROGRAMS[0])}")
-                # These give up when it does not answer within ten seconds.
+                # These programs exit if the API server does not answer within ten seconds.
                 for name in PROGRAMS[1:]:
                     self.start(name)
                 self._make_namespace(rest)
@@ -80,7 +81,7 @@ class ControlPlane:
             file.write(text)
 
     def _config(self, name: str, **users: str) -> Path:
-        """A kubeconfig; the first user's context is the one in use."""
+        """Write a kubeconfig; its current context is that of the first user."""
         contexts = {"me": "test", "stranger": "strange"}
         found = {
             "apiVersion": "v1",
@@ -103,7 +104,7 @@ class ControlPlane:
         return rest.is_ready()
 
     def _make_namespace(self, rest: Rest) -> None:
-        """Pods need the service account that a controller makes."""
+        """Create the namespace, and wait for its service account, which pods need and a controller creates."""
         rest.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
         wait_for(lambda: rest.find(account), START_S, f"the controllers\n{self.log(PROGRAMS[1])}")
@@ -133,7 +134,7 @@ class ControlPlane:
         self._processes[name].send_signal(signum)
 
     def check(self) -> None:
-        """Fails when one of them has ended by itself."""
+        """Raise an error if one of the processes has ended by itself."""
         for name, process in self._processes.items():
             assert process.poll() is None, f"{name} has ended: {self.log(name)}"
 
@@ -186,7 +187,7 @@ class ControlPlane:
             "--secure-port=0",
             "--leader-elect=false",
         ]
-        # The port without TLS, which later releases do not have.
+        # Disable the port without TLS, which later releases no longer have.
         flags += ["--port=0"] if self.release < (1, 24) else []
         if name == "kube-controller-manager":
             flags += [

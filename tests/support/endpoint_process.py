@@ -1,7 +1,6 @@
-"""The control endpoint of a scheduler with its state and nothing else, in a process of its own: `python -m tests.support.endpoint_process FOLDER`.
-
-It routes StateCall as `heronpy.scheduler.control_endpoint` does, and writes what it has served to `requests` when it
-is asked to by SIGUSR1.
+"""Runs a scheduler's control endpoint and its state in a separate process, without the scheduler: `python -m
+tests.support.endpoint_process FOLDER`. It routes StateCall like `heronpy.scheduler.control_endpoint`. On SIGUSR1, it
+writes the requests that it has served to the file `requests`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ TICK_S = 0.1
 
 
 class Anything:
-    """Rules for the tests of the contract, which use nodes of many topologies."""
+    """Rules that allow everything, because the tests of the contract use nodes of many topologies."""
 
     def refusal(self, use: Use, path: str, container: int) -> str:
         return ""
@@ -57,7 +56,7 @@ class Server:
         self.rpc = ControlServer([f"tcp://127.0.0.1:{options['port']}"], self.on_request, keys=self.keys.keys)
         self.authenticator.watch(self.rpc.sock)
         self.served: Counter[str] = Counter()
-        #: Answers that get lost, by kind of call.
+        #: Number of answers to lose, by kind of call.
         self.losing: dict[str, int] = options.get("losing", {})
 
     def on_request(self, identity: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message | None]:

@@ -1,4 +1,4 @@
-"""A scheduler's control endpoint in a process that a test may kill, stop and start again, and containers that reach it."""
+"""A scheduler's control endpoint in a process that a test can kill, stop and restart, and its containers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Endpoint:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, **options: Any) -> None:
-        """Start it, again if it was killed."""
+        """Start the endpoint, or restart it after a kill."""
         (self.folder / "options.json").write_text(json.dumps({**self.options, **options}))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.endpoint_process", str(self.folder)],
@@ -62,7 +62,7 @@ class Endpoint:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """As if its host failed. Idempotent."""
+        """Kill the endpoint, as if its host had failed. Idempotent."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(START_S)
@@ -71,7 +71,7 @@ class Endpoint:
             self.process = None
 
     def served(self) -> dict[str, int]:
-        """How many requests of each container and kind there were, since the start."""
+        """Return the number of requests by container and kind since the start."""
         file = self.folder / "requests"
         file.unlink(missing_ok=True)
         self.signal(signal.SIGUSR1)
@@ -80,7 +80,7 @@ class Endpoint:
         return found
 
     def token(self, container: int = 1, submission: int = 1) -> Path:
-        """The file of a container's join token, next to its session credential."""
+        """Write a container's join token next to its session credential; return the path."""
         folder = self.folder / f"container-{container}-{submission}"
         if not folder.exists():
             make_private(folder)

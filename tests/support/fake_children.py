@@ -1,4 +1,4 @@
-"""A stand-in for tmaster, stmgr, instance and gateway: `main(argv)` behaves as a file says.
+"""Fake topology masters, stream managers, instances and gateways: a file defines the behaviour of `main(argv)`.
 
 `<working_dir>/behaviour.json` maps a process name to {"do": ..., ...}; without an entry the process runs
 until SIGTERM. Each start appends a line "name pid epoch" to `<working_dir>/starts`.
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{name} starts with epoch {arguments.epoch}", flush=True)
     with open(folder / "afters", "a") as afters:
         afters.write(f"{name} {arguments.after or '-'}\n")
-    with open(folder / "starts", "a") as starts:  # last: a test that has seen it may end the child at once
+    with open(folder / "starts", "a") as starts:  # last, because a test may end the child as soon as it sees this
         starts.write(f"{name} {os.getpid()} {arguments.epoch}\n")
     behaviour = {}
     if (folder / "behaviour.json").exists():
@@ -77,7 +77,7 @@ def _behave(behaviour: dict[str, Any], launch: LaunchSpec, name: str, arguments:
         _report_exception(launch, name, arguments)
         return 4
     if what == "daemon":
-        # A user's subprocess that tries to escape: its own session, its parent gone.
+        # A user's subprocess that tries to escape, with a new session and without its parent.
         child = subprocess.Popen(["sleep", "300"], start_new_session=True)
         (Path(launch.working_dir) / "escaped").write_text(str(child.pid))
     if what == "stubborn":

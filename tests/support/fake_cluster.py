@@ -1,9 +1,9 @@
-"""Topologies that only their topology masters pretend to run: state, figures that move, real RPC.
+"""Simulated topologies, of which only the topology masters run: with state, changing figures and real RPC.
 
     python -m tests.support.fake_cluster HOME --topologies 100 --components 20 --tasks 100
 
-runs until its standard input ends, and prints a line when all answer. Figures change from second to second as those of
-a loaded topology do; they depend on nothing but the time and the task's number.
+runs until its standard input ends, and prints a line when all masters answer. Figures change every second, as in a
+loaded topology. They depend only on the time and the task's number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.support.views import component_load, events, load_answer
 from tests.support.wires import new_endpoint
 
 PER_CONTAINER = 10
-#: Of its components, this part is spouts.
+#: One component in this number is a spout.
 SPOUTS = 10
 MINUTES = 120
 PLAN_VERSION = 3
@@ -50,14 +50,14 @@ BUCKETS_MS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a topology is."""
+    """The size of a topology."""
 
     components: int = 20
     tasks: int = 100
 
 
 def noise(number: int, second: int) -> float:
-    """From 0 to 1, another for each task and second."""
+    """Return a value from 0 to 1 that differs for each task and second."""
     mixed = (number * 2654435761 + second * 40503 + 12345) & 0xFFFFFFFF
     mixed ^= mixed >> 15
     mixed = (mixed * 2246822519) & 0xFFFFFFFF
@@ -65,12 +65,12 @@ def noise(number: int, second: int) -> float:
 
 
 def smooth(number: int, second: int) -> float:
-    """The mean of the noise over the window of a rate, as what a topology master reports is one."""
+    """Return the mean of the noise over the window of a rate, because a topology master reports such means."""
     return sum(noise(number, second - ago) for ago in range(WINDOW_S)) / WINDOW_S
 
 
 class FakeTopology:
-    """One topology: its records, and what its topology master answers."""
+    """A simulated topology: its records, and the answers of its topology master."""
 
     def __init__(self, name: str, shape: Shape) -> None:
         self.name = name
@@ -106,7 +106,7 @@ class FakeTopology:
             output.stream.id, output.stream.component_name = "default", name
             output.schema.keys.add(key="word", type=topology_pb2.OBJECT)
             if number >= self.spouts:
-                # Three in a row behind each other, so that the graph has a shape.
+                # Chains of three components, so that the graph has several levels.
                 item = one.inputs.add(gtype=topology_pb2.FIELDS if number % 2 else topology_pb2.SHUFFLE)
                 item.stream.id = "default"
                 item.stream.component_name = self.components[max(number - 3, number % self.spouts)]
@@ -118,7 +118,7 @@ class FakeTopology:
     # ---- answers ------------------------------------------------------------------------------
 
     def answer(self, _: bytes, envelope: control_pb2.Envelope) -> Message:
-        """The body of the answer to a request."""
+        """Return the body of the answer to a request."""
         name, body = body_of(envelope)
         made: dict[str, Any] = {
             "get_load": self._load, "get_status": self._status, "get_metrics": self._metrics,
@@ -249,10 +249,10 @@ class FakeTopology:
         return packed(Timeline(times=times, step_s=60.0, series=series, kept_from=self.submitted_at))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because there is nothing to close."""
 
 
-#: Series that have figures, and how large these are.
+#: Series with figures, and their typical values.
 _LEVELS = {
     "emitted": 5000.0, "executed": 5000.0, "busy": 0.5, "blocked": 0.0, "idle": 0.5, "busiest": 0.6, "cpu": 0.5,
     "queue_bytes": 10_000.0, "execute_p50_s": 2e-5, "execute_p99_s": 1e-3, "memory_bytes": 3e8, "held": 0.0,
@@ -261,7 +261,7 @@ _LEVELS = {
 
 
 def _register(home: Path, one: FakeTopology, endpoint: str) -> Any:
-    """Write what the state manager holds of it; the result holds its ephemeral nodes."""
+    """Write the topology's state; return the state manager that owns the ephemeral nodes."""
     working = home / "topologies" / "local" / "me" / one.name
     (working / "log-files").mkdir(parents=True, mode=0o700)
     root = str(home / "state" / "local")
@@ -288,7 +288,7 @@ def _register(home: Path, one: FakeTopology, endpoint: str) -> Any:
 
 
 async def serve(home: Path, topologies: Iterable[FakeTopology], ready: Any, over: asyncio.Event) -> None:
-    """Answer for all of them until `over`; `ready()` is called when all can be asked."""
+    """Answer for all topologies until `over`; call `ready()` when all can answer."""
     with ExitStack() as stack:
         for one in topologies:
             server = ControlServer([new_endpoint(one.id)], one.answer)
@@ -300,7 +300,7 @@ async def serve(home: Path, topologies: Iterable[FakeTopology], ready: Any, over
 
 @contextmanager
 def running(home: Path, topologies: int = 1, components: int = 20, tasks: int = 100) -> Iterator[None]:
-    """In a process of its own, so that its work is not taken for that of who asks."""
+    """Run the masters in a separate process, so that their CPU does not count as the client's."""
     command = [sys.executable, "-m", "tests.support.fake_cluster", str(home), "--topologies", str(topologies)]
     command += ["--components", str(components), "--tasks", str(tasks)]
     repo = Path(__file__).resolve().parents[2]

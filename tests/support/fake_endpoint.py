@@ -1,4 +1,4 @@
-"""A scheduler's control endpoint for tests: what containers say is written down, and answered by what the test has set."""
+"""A scheduler's control endpoint for tests, which records requests of containers and answers as the test has set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def new_pair() -> Pair:
 
 @dataclass
 class FakeEndpoint:
-    """Needs a running loop. A submission gets the verdict that `verdicts` has for it, else NONE after its wait."""
+    """The endpoint; needs a running event loop. A submission that is not in `verdicts` gets NONE after its wait."""
 
     submitted: Submitted
     host: str = "127.0.0.1"
@@ -46,10 +46,10 @@ class FakeEndpoint:
     stop_grace_s: float = 1.0
     fencing: str = "epoch"
     log_kept_bytes: int = 1 << 20
-    #: Where the archive is as well.
+    #: Where the archive is also available.
     package_place: str = ""
     verdicts: dict[tuple[int, int], tuple[Any, int]] = field(default_factory=dict)
-    #: It hears everything and answers nothing.
+    #: Whether the endpoint records requests without answering.
     mute: bool = False
     refuses: Exception | None = None
 
@@ -80,7 +80,7 @@ class FakeEndpoint:
         self.say(container, submission, endpoint_pb2.VERDICT_ACTIVATED, epoch)
 
     async def more(self, identity: bytes, kind: str, body: Any) -> Message | None:
-        """What this endpoint does not answer."""
+        """Answer a request that this class does not support; subclasses override this."""
         raise InvalidRpcError(f"the control endpoint of the test does not know {kind}")
 
     def send(self, identity: bytes, body: Message) -> bool:
@@ -145,7 +145,7 @@ class FakeEndpoint:
         self._server.close()
 
     def reopen(self) -> bool:
-        """At the same address, as the control endpoint of another scheduler; False while the address is not free yet."""
+        """Listen again at the same address, like a later scheduler; return False while the address is in use."""
         try:
             self._server = ControlServer([self.endpoint], self._on_request, keys=self.keys)
         except (ConfigError, zmq.ZMQError):
@@ -169,9 +169,9 @@ def start_bootstrap(
     stdout: IO[bytes] | None = None,
     **environ: str,
 ) -> subprocess.Popen[bytes]:
-    """The first process of a container, with its own folder for temporary files.
+    """Start the first process of a container, with a separate folder for temporary files.
 
-    `module` is run, on another host with the words of a command before it in `through`.
+    `module` is the module to run; `through` is the command prefix that runs it on another host.
     """
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},

@@ -1,4 +1,4 @@
-"""An engine that runs nothing: its objects are in a list."""
+"""A fake engine, which keeps its objects in a list and runs no processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from heronpy.engines.contract import Ended, EngineAwayError, EnginePhase, Explai
 
 
 class FakeEngine:
-    """Objects in a list; those of `stubborn` containers stay when they are cancelled."""
+    """A fake engine; cancelling does not remove the objects of `stubborn` containers."""
 
     def __init__(self, seen: Sequence[Seen] = (), stubborn: Sequence[int] = ()) -> None:
         self.seen = list(seen)

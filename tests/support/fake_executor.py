@@ -1,7 +1,7 @@
-"""The real executor with fake children; `main(argv)` as `python -m heronpy.executor` has it.
+"""Runs the real executor with fake children; `main(argv)` takes the arguments of `python -m heronpy.executor`.
 
-Each request to its state manager appends a line to `<working_dir>/requests`, each start one to `causes`: why it follows
-another.
+Each request to its state manager appends a line to `<working_dir>/requests`, and each start appends its cause to
+`causes`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real local scheduler with executors of fake children."""
+"""Runs the real local scheduler with executors that start fake children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file system that fails, or takes its process away, at one chosen call that changes something."""
+"""A file system that fails, or kills its process, at a chosen call that changes a file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CHANGES = ("write", "fsync", "rename", "open", "mkdir", "link", "unlink", "rmdir
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing that comes after it changes a file, not even what would clean up."""
+    """Simulates kill -9: no later call changes a file, not even clean-up code."""
 
 
 class Faults:
-    """Counts changing calls; the `at`-th fails with error `number`, or kills when that is 0."""
+    """Counts changing calls; call `at` fails with the error `number`, or kills the process if `number` is 0."""
 
     def __init__(self, at: int, number: int = 0, half_written: bool = False, lasting: bool = False) -> None:
         self.calls = 0
@@ -25,12 +25,12 @@ class Faults:
         self._at = at
         self._number = number
         self._half_written = half_written
-        #: All later calls of the kind fail, too, as on a full disk.
+        #: Whether all later calls of this kind also fail, as on a full disk.
         self._lasting = lasting
 
     @property
     def met(self) -> bool:
-        """Whether the call that fails was reached."""
+        """Whether the failing call was reached."""
         return self.calls >= self._at
 
     def wrap(self, name: str) -> Any:
@@ -56,7 +56,7 @@ class Faults:
 
 @contextmanager
 def faults(at: int, number: int = 0, **options: Any) -> Iterator[Faults]:
-    """The module `os` with a fault in it."""
+    """Inject faults into the module `os`."""
     found = Faults(at, number, **options)
     with mock.patch.multiple(os, **{name: found.wrap(name) for name in CHANGES}):
         yield found
@@ -64,7 +64,7 @@ def faults(at: int, number: int = 0, **options: Any) -> Iterator[Faults]:
 
 @contextmanager
 def short_writes(most: int) -> Iterator[None]:
-    """Each write takes only a few bytes."""
+    """Make each write accept only a few bytes."""
     real = os.write
     with mock.patch.object(os, "write", lambda descriptor, data: real(descriptor, bytes(data)[:most])):
         yield

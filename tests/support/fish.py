@@ -1,4 +1,4 @@
-"""The topology "fish", which tests submit to engines: one spout, three counters, two containers."""
+"""The topology `fish`, which tests submit to engines: one spout and three counters in two containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small disk without room, and sinks that wait for some."""
+"""A small full disk, and sinks that wait for free space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fill(ballast: Path) -> None:
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 KiB that is full but for what a test removes from it."""
+    """Mount a full file system of 512 KiB; a test can remove files from it."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", folder], capture_output=True)
@@ -33,7 +33,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 class Patience:
-    """What a sink says it waits for; the third time there is room on the disk."""
+    """Records the outages that a sink reports; the third report frees space on the disk."""
 
     def __init__(self, patch: pytest.MonkeyPatch, delegate: type[Any], disk: Path) -> None:
         self.told: list[str] = []
@@ -46,7 +46,7 @@ class Patience:
             self._ballast.unlink()
 
     def waited(self) -> str:
-        """The outage of the three waits, after which work continued."""
+        """Return the outage of the three waits; check that work continued afterwards."""
         outages = [one for one in self.told if one]
         assert len(outages) == 3 and len(set(outages)) == 1 and self.told[-1] == "", self.told
         return outages[0]

@@ -1,4 +1,4 @@
-"""The rotated logs of a verification, with few old copies, and a judge of rows; also as a process of its own.
+"""The rotated logs of a verification with few old copies, and a judge of rows; also runs as a separate process.
 
 python -m tests.support.growing_logs FOLDER --seed 7 --logs 3 --lines 2000
 """
@@ -18,19 +18,19 @@ from heronpy.verify.units.logs import RotatedLogs
 
 @dataclass(slots=True)
 class Judgement:
-    """How rows differ from the written lines."""
+    """The differences between rows and the written lines."""
 
     missing: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        """Whether there is anything wrong."""
+        """Whether there is a difference."""
         return bool(self.missing or self.doubled or self.foreign)
 
 
 class GrowingLogs(RotatedLogs):
-    """Of each log at most `keep` old copies are kept."""
+    """Rotated logs with at most `keep` old copies of each log."""
 
     def __init__(self, folder: Path, seed: int, logs: Iterable[str] = ("app.log",), keep: int = 1000) -> None:
         super().__init__(folder, seed, logs)
@@ -41,7 +41,7 @@ class GrowingLogs(RotatedLogs):
         (self.folder / f"{log}.{self.keep + 1}").unlink(missing_ok=True)
 
     def judge(self, rows: Iterable[str]) -> Judgement:
-        """The rows that are missing, doubled, or not of these logs."""
+        """Return the missing lines, and the rows that are duplicated or not from these logs."""
         seen, expected = Counter(rows), set(self.written.all_lines())
         return Judgement(
             sorted(expected - seen.keys()),
@@ -51,7 +51,7 @@ class GrowingLogs(RotatedLogs):
 
 
 def main() -> None:
-    """Write for a while, at random but by the seed."""
+    """Write logs for a while, with random operations determined by the seed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=1)

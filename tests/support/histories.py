@@ -1,4 +1,4 @@
-"""Reads what `heron doctor --evidence` writes: each measurement gives its diagnosis again."""
+"""Reads the output of `heron doctor --evidence`, from which each diagnosis can be repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heronpy.health.signals import HostSignals, HotSpots, Signals, TaskSignals
 
 
 def replay(lines: Iterable[str]) -> Iterator[tuple[float, Signals]]:
-    """The measurements of a history, with their wall times."""
+    """Yield the measurements of a history, with their wall times."""
     first, *parts = map(json.loads, lines)
     assert (first["format"], first["version"]) == (FORMAT, VERSION)
     for part in parts:
@@ -22,7 +22,7 @@ def replay(lines: Iterable[str]) -> Iterator[tuple[float, Signals]]:
 
 
 def from_json(found: Any, kind: Any = Signals) -> Any:
-    """The signals of `to_json`. Missing fields have their default."""
+    """Parse the output of `to_json`. Missing fields get their defaults."""
     hints = typing.get_type_hints(kind)
     fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
     return kind(**{fields[name]: _value(hints[fields[name]], value) for name, value in found.items() if name in fields})

@@ -1,7 +1,8 @@
-"""The engine `local` with containers on hosts made of namespaces, which are lost without a confirmed end.
+"""The engine `local` with containers on hosts made of namespaces. The end of containers on a lost host is not
+confirmed.
 
-Its kind is "hosts"; `offer` lets installed packages offer it. HERON_TEST_ENGINE names the folder in which `on_hosts` says
-which hosts there are.
+The engine's kind is "hosts"; `offer` registers it like an installed package. HERON_TEST_ENGINE names the folder with
+the list of hosts, which `on_hosts` writes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ KIND = "hosts"
 
 
 def offer(folder: Path) -> dict[str, str]:
-    """Environment in which the engine is offered; `folder` gets what it needs."""
+    """Write the engine's package to `folder`; return the environment variables that register the engine."""
     info = folder / "offered" / "heron_test_engine-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: heron-test-engine\nVersion: 1\n")
@@ -38,7 +39,7 @@ def offer(folder: Path) -> dict[str, str]:
 
 
 def on_hosts(folder: Path, address: str, hosts: Sequence[SimHost]) -> None:
-    """Let the engine of a folder place its containers on hosts, which reach this machine at an address."""
+    """Make the engine of a folder place its containers on these hosts, which reach this machine at this address."""
     content = {"address": address, "hosts": {host.name: host.pid for host in hosts}}
     (folder / "hosts").write_text(json.dumps(content))
 
@@ -67,7 +68,7 @@ class HostEngine(LocalEngine):
         return host, [*through, *self._command]
 
     def _terminate(self, file: Path) -> None:
-        """What enters a host ends at a signal, and would leave the container there running, taken for ended."""
+        """End the container itself, because a signal would end only the process that has entered the host."""
         with suppress(psutil.Error):
             for child in psutil.Process(shell_of(file)).children():
                 for one in child.children() if child.name() == "nsenter" else [child]:

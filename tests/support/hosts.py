@@ -1,6 +1,7 @@
-"""Hosts made of namespaces: each has its own network, processes, host name and /tmp, and shares the rest with this one.
+"""Hosts made of namespaces, each with its own network, processes, host name and /tmp.
 
-They hang on a bridge, whose address is the one of this machine for them. Only root can make them.
+All else is shared with this machine. A bridge connects the hosts; its address is this machine's address for the hosts.
+Only root can create them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.support.checkout import HOLD, SHOW
 from tests.support.waiting import wait_for
 
 _MOUNTS = ("mount --make-rprivate /", *HOLD, "mount -t tmpfs -o mode=1777 tmpfs /tmp", *SHOW)
-#: What process 1 of a host does: it reaps, and its end is the end of all.
+#: The program of process 1 of a host, which reaps processes; its end ends all processes of the host.
 _INIT = """
 {mounts}
 hostname {name} && ip link set lo up || exit 1
@@ -32,13 +33,13 @@ while :; do sleep 3600 & wait $!; done
 
 
 def can_make_hosts() -> bool:
-    """Whether namespaces and bridges can be made here."""
+    """Whether namespaces and bridges can be created on this machine."""
     if os.getuid() != 0 or not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
         return False
     return subprocess.run(["unshare", "-mpfnu", "true"], capture_output=True, check=False).returncode == 0
 
 
-#: With HERON_TEST_HOSTS=required the tests run, and fail if hosts cannot be made.
+#: With HERON_TEST_HOSTS=required, the tests are not skipped, and fail if hosts cannot be created.
 needs_hosts = pytest.mark.skipif(
     os.environ.get("HERON_TEST_HOSTS") != "required" and not can_make_hosts(),
     reason="hosts are made of namespaces, which only root can make",
@@ -47,7 +48,7 @@ needs_hosts = pytest.mark.skipif(
 
 @dataclass
 class SimHost:
-    """One host; `lose` ends all its processes at once."""
+    """A host; `lose` ends all its processes simultaneously."""
 
     name: str
     address: str
@@ -55,7 +56,7 @@ class SimHost:
     pid: int
 
     def command(self, *argv: str) -> list[str]:
-        """The command line that runs something on this host."""
+        """Return the command line that runs a command on this host."""
         return ["nsenter", "-t", str(self.pid), "-m", "-p", "-n", "-u", "--", *argv]
 
     def run(self, *argv: str) -> str:
@@ -63,11 +64,11 @@ class SimHost:
 
     @property
     def tmp(self) -> Path:
-        """Its /tmp, as seen from here."""
+        """The path of the host's /tmp on this machine."""
         return Path(f"/proc/{self.pid}/root/tmp")
 
     def processes(self) -> list[str]:
-        """What runs there, but for its own processes 1 and sleep."""
+        """Return the processes on the host, except process 1 and its sleep."""
         found = []
         for status in Path(f"/proc/{self.pid}/root/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -84,7 +85,7 @@ class SimHost:
 
 @contextmanager
 def made_hosts(count: int) -> Iterator[tuple[str, list[SimHost]]]:
-    """The address of this machine for the hosts, and the hosts."""
+    """Yield this machine's address for the hosts, and the hosts."""
     if not can_make_hosts():
         pytest.fail(
             "hosts are made of namespaces, which only root can make, with unshare, nsenter and ip", pytrace=False
@@ -101,7 +102,7 @@ def made_hosts(count: int) -> Iterator[tuple[str, list[SimHost]]]:
     finally:
         for number, host in enumerate(hosts, 1):
             host.lose()
-            # A link that is not deleted stays until the last process of its network has ended.
+            # Delete the link; otherwise it remains until the last process of its network has ended.
             subprocess.run(["ip", "link", "del", f"{bridge}.{number}"], capture_output=True)
         _ip("link", "del", bridge)
 

@@ -1,4 +1,4 @@
-"""What a running topology knows of itself beyond what the command shows: stream managers and totals."""
+"""Reads figures of a running topology that no command shows: stream managers and totals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import wait_for
 
 
 def master_endpoint(heron: Heron, name: str) -> str:
-    """Where the topology master listens."""
+    """Return the endpoint of the topology master."""
     state = open_state("local", str(heron.home / "state" / "local"))
     try:
         location = wait_for(lambda: state.get(paths.tmaster(name)), 10, f"the master of {name}")
@@ -24,13 +24,13 @@ def master_endpoint(heron: Heron, name: str) -> str:
 
 
 def ask_master(heron: Heron, name: str, question: Any) -> Any:
-    """A request to the topology master."""
+    """Send a request to the topology master; return the answer."""
     with RpcClient(master_endpoint(heron, name)) as client:
         return client.call(question, 10.0)
 
 
 def inside(heron: Heron, name: str) -> control_pb2.StatusReply:
-    """The whole status, with the heartbeats of the stream managers."""
+    """Return the complete status, with the heartbeats of the stream managers."""
     reply: control_pb2.StatusReply = ask_master(heron, name, control_pb2.GetStatus())
     return reply
 
@@ -41,7 +41,7 @@ def stmgr(heron: Heron, name: str, container: int) -> control_pb2.StmgrHeartbeat
 
 @dataclass(frozen=True)
 class Totals:
-    """Tuples of all tasks and stream managers, by the metrics."""
+    """The tuples of all tasks and stream managers, from the metrics."""
 
     emitted: int
     executed: int
@@ -57,7 +57,7 @@ def metric(reply: Any, name: str) -> int:
 
 
 def totals(heron: Heron, name: str) -> Totals:
-    """One look; metrics are up to a second old."""
+    """Read the totals once; the metrics are up to a second old."""
     reply = ask_master(heron, name, control_pb2.GetMetrics())
     status = inside(heron, name)
     return Totals(
@@ -72,7 +72,7 @@ def totals(heron: Heron, name: str) -> Totals:
 
 
 def when_totals(heron: Heron, name: str, condition: Callable[[Totals], object], what: str) -> Totals:
-    """The first totals for which the condition holds."""
+    """Wait for totals that meet the condition; return them."""
     last: Totals | None = None
 
     def look() -> Totals | None:

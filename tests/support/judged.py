@@ -1,4 +1,4 @@
-"""`heron` on a cluster of the tests, and there the topology of `heron verify`, whose every tuple its oracle knows."""
+"""Runs the topology of `heron verify` on a test cluster; its oracle checks every tuple."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Records = dict[str, control_pb2.ProcessRecord]
 
 
 def write_rooms(conf: Path, cluster: str, rooms: Mapping[str, Mapping[str, Any]]) -> None:
-    """The settings of a cluster."""
+    """Write the settings of a cluster."""
     folder = conf / cluster
     folder.mkdir(parents=True, mode=0o700)
     for room, values in rooms.items():
@@ -41,9 +41,9 @@ def write_rooms(conf: Path, cluster: str, rooms: Mapping[str, Mapping[str, Any]]
 
 
 class OnCluster:
-    """`heron` for a cluster, and what the scheduler of one topology says."""
+    """Runs `heron` on a cluster, and reads the answers of a topology's scheduler."""
 
-    #: A look, and what takes longer.
+    #: Time limits of a command, and of waits.
     timeout_s, patience_s = 150.0, 90.0
 
     def __init__(
@@ -63,7 +63,7 @@ class OnCluster:
 
     @property
     def state(self) -> tuple[str, str]:
-        """Kind and root of the state manager."""
+        """Return kind and root of the state manager."""
         given = self.rooms.get("statemgr", {})
         return given.get("type", "local"), given.get("root", str(self.home / "state" / self.where))
 
@@ -87,14 +87,14 @@ class OnCluster:
 
     def all_run(self, within_s: float = 60.0) -> Records:
         def running() -> Records:
-            # A scheduler that has just adopted them hears containers before it has the engine's list.
+            # A scheduler that has just adopted containers receives their messages before the engine's list.
             found = self.records()
             return found if found and all(one.phase == "RUNNING" and one.engine_id for one in found.values()) else {}
 
         return wait_for(running, within_s, "all containers running")
 
     def later(self, *numbers: int) -> Callable[[Records], bool]:
-        """Whether these containers act in a later epoch than now, and all run."""
+        """Whether all containers run, and these containers act in a later epoch than before."""
         before = {name: one.epoch for name, one in self.records().items()}
         names = [f"executor-{number}" for number in numbers]
         return lambda found: (
@@ -103,17 +103,17 @@ class OnCluster:
         )
 
     def log(self) -> str:
-        """The scheduler's."""
+        """Return the log of the scheduler."""
         return next((self.home / "topologies" / self.where).rglob("scheduler.log")).read_text()
 
     def logs(self, *more: Path) -> str:
-        """What the scheduler and those below some folders say, for a test that fails."""
+        """Return the logs of the scheduler and below some folders, for the message of a failed test."""
         found = [log for folder in (self.home, *more) for log in folder.rglob("*.log")]
         return "\n".join(f"==== {log}\n{log.read_text(errors='replace')[-3000:]}" for log in sorted(found))
 
 
 class Judged(OnCluster):
-    """The topology of `heron verify` in two containers with tasks; `shared` is a folder that all its hosts reach."""
+    """The topology of `heron verify`, with tasks in two containers; all hosts share the folder `shared`."""
 
     def __init__(
         self,
@@ -142,14 +142,14 @@ class Judged(OnCluster):
         return sum(path.stat().st_size for path in (self.out / TRACE).glob("*.seg")) // RECORD.size
 
     def flows(self) -> None:
-        """Further tuples arrive, more than those that were on their way."""
+        """Wait until more tuples arrive than were in transit."""
         before = self.arrived()
         wait_for(lambda: self.arrived() > before + 400, self.patience_s, "further tuples")
 
     def judge(self, **limits: Any) -> Verdict:
-        """End the input, wait until the topology has ended, and say what the oracle says of all of it."""
+        """End the input, wait until the topology has ended, and return the oracle's verdict."""
         count = write_end(self.out, self.input.partitions, self.input.rate)
-        # The sources have finished before the topology has.
+        # The sources finish before the topology.
         ended = lambda: json.loads(self.heron("status", self.where, self.name, "--json"))["lifecycle"] == "FINISHED"  # noqa: E731
         wait_for(ended, 2 * self.patience_s, "the end of the topology")
         verdict = verify(self.out, replace(self.input, count=count), self.mode, Limits(**limits))

@@ -1,8 +1,8 @@
-"""A store of objects that answers as the API server of Kubernetes does, on loopback with TLS and a token.
+"""A store of objects that answers like the API server of Kubernetes, on loopback with TLS and a token.
 
-It is for what a test does to the server itself: an answer that is lost, a list that is too old, a refusal. What Kubernetes
-decides (where pods go, quotas, admission, drains, lost nodes, port forwarding) is tested on its real control plane
-(`tests.support.control_plane`). The kubelets of `tests.support.kubernetes_node` run pods of both as processes.
+It is for tests of faults of the server, such as lost answers, outdated lists and refusals. Decisions of Kubernetes
+(placement, quotas, admission, drains, lost nodes, port forwarding) are tested on its real control plane
+(`tests.support.control_plane`). The kubelets of `tests.support.kubernetes_node` run the pods of both as processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Fault:
-    """What happens to requests that match; `times` of them."""
+    """A fault that affects the next `times` matching requests."""
 
     method: str
     path: str
@@ -59,7 +59,7 @@ class Fault:
     message: str = "it is a fault of the test"
     reason: str = ""
     times: int = 1
-    #: The request is carried out, and the answer lost.
+    #: Whether the request is performed before the fault, so that only its answer is lost.
     after: bool = False
     hit: int = field(default=0)
 
@@ -69,9 +69,9 @@ def timestamp(wall: float) -> str:
 
 
 class Cluster:
-    """All objects; `env` is what the engine needs to reach it."""
+    """The objects of the cluster; `env` has the environment variables that the engine needs."""
 
-    #: Why a pod is ended is told, as since release 1.26.
+    #: Whether pods have a condition with the reason of their end, as since release 1.26.
     tells_disruption = True
 
     def __init__(self) -> None:
@@ -79,11 +79,11 @@ class Cluster:
         self.changed = threading.Condition(threading.RLock())
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.namespaces = {NAMESPACE, "default"}
-        #: Version of the last change, and of the oldest event that is kept.
+        #: Version of the last change, and version of the oldest kept event.
         self.version, self.oldest = 100, 0
         self.events: list[tuple[int, str, str, dict[str, Any]]] = []
         self.faults: list[Fault] = []
-        #: What our user may not do: "verb resource".
+        #: Actions that the tests' user may not perform, as "verb resource".
         self.forbidden: set[str] = set()
         self.requests: list[str] = []
         self.tick_s = TICK_S
@@ -139,7 +139,7 @@ class Cluster:
 
     # ---- objects ------------------------------------------------------------------------------
     def put(self, kind: str, found: dict[str, Any], event: str = "MODIFIED") -> dict[str, Any]:
-        """Store an object, which is a change; call with the lock held."""
+        """Store an object with a new version; call with the lock held."""
         metadata = found["metadata"]
         self.version += 1
         metadata["resourceVersion"] = str(self.version)
@@ -165,7 +165,7 @@ class Cluster:
             return copy.deepcopy(found) if found is not None else None
 
     def change(self, kind: str, name: str, by: Callable[[dict[str, Any]], None]) -> None:
-        """Change an object that may be gone."""
+        """Change an object, unless it has been removed."""
         with self.changed:
             found = self.objects.get((kind, "" if kind == "nodes" else NAMESPACE, name))
             if found is not None:
@@ -174,7 +174,7 @@ class Cluster:
                 self.put(kind, found)
 
     def forget_events(self) -> None:
-        """Versions before this are too old, and watches end."""
+        """End all watches, and refuse versions before the current one as too old."""
         with self.changed:
             self.version += 1
             self.oldest = self.version
@@ -186,10 +186,10 @@ class Cluster:
             self.put("nodes", node, "ADDED")
 
     def lose_node(self, name: str) -> None:
-        """Nothing is heard of it, which changes nothing here."""
+        """Do nothing, because this store does not detect silent nodes."""
 
     def finish(self, name: str) -> None:
-        """The last word of a kubelet."""
+        """Confirm the end of a pod, as its kubelet does."""
         with self.changed:
             found = self.objects.get(("pods", NAMESPACE, name))
             if found is not None:
@@ -197,7 +197,7 @@ class Cluster:
 
     # ---- what others do ------------------------------------------------------------------------
     def condition(self, name: str, reason: str, message: str = "") -> None:
-        """The cluster is going to end a pod."""
+        """Set the condition that names why the cluster is going to end a pod."""
 
         def by(pod: dict[str, Any]) -> None:
             told = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
@@ -206,7 +206,7 @@ class Cluster:
         self.change("pods", name, by)
 
     def delete(self, kind: str, name: str, grace_s: int | None) -> dict[str, Any]:
-        """Graceful for a pod that has a node; forced with 0."""
+        """Delete an object: gracefully for a pod on a node, immediately with a grace period of 0."""
         with self.changed:
             found = self.objects.get((kind, NAMESPACE, name))
             if found is None:
@@ -256,7 +256,7 @@ class Cluster:
                 self._collect()
 
     def _schedule(self) -> None:
-        """To the node that has the fewest pods."""
+        """Place a pod on the node with the fewest pods."""
         pods = [one for (kind, _, _), one in self.objects.items() if kind == "pods"]
         nodes = [name for kind, _, name in self.objects if kind == "nodes"]
         for pod in pods:
@@ -266,7 +266,7 @@ class Cluster:
                 self.put("pods", pod)
 
     def _collect(self) -> None:
-        """Owned objects go with the last of their owners."""
+        """Remove objects whose owners have all been removed."""
         uids = {one["metadata"]["uid"] for (kind, _, _), one in self.objects.items() if kind == "pods"}
         for (kind, _, _), found in [*self.objects.items()]:
             owners = [one["uid"] for one in found["metadata"].get("ownerReferences", [])]
@@ -300,7 +300,7 @@ class TlsServer(ThreadingHTTPServer):
             request.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        return  # clients that go away are part of the tests
+        return  # disconnecting clients are part of the tests
 
     def server_close(self) -> None:
         super().server_close()
@@ -312,7 +312,7 @@ class TlsServer(ThreadingHTTPServer):
 
 
 class TlsHandler(BaseHTTPRequestHandler):
-    """Sends whole answers."""
+    """A connection that sends complete answers."""
 
     protocol_version = "HTTP/1.1"
     server: TlsServer
@@ -428,7 +428,7 @@ class _Handler(TlsHandler):
 
 
 def log_part(log: bytes, query: dict[str, str]) -> bytes:
-    """As a kubelet answers: of the last `tailLines` lines the first `limitBytes` bytes."""
+    """Return the first `limitBytes` bytes of the last `tailLines` lines, as a kubelet does."""
     lines = log.splitlines(keepends=True)
     if "tailLines" in query:
         lines = lines[len(lines) - min(len(lines), int(query["tailLines"])) :]
@@ -442,7 +442,7 @@ def _selected(found: dict[str, Any], selector: str) -> bool:
 
 
 def _page(cluster: Cluster, kind: str, query: dict[str, str]) -> dict[str, Any]:
-    """A page of a list; the place in it is `version:index`."""
+    """Return a page of a list; the continue token is `version:index`."""
     found = [one for one in cluster.all(kind) if _selected(one, query.get("labelSelector", ""))]
     version, at = cluster.version, 0
     if query.get("continue"):
@@ -457,13 +457,13 @@ def _page(cluster: Cluster, kind: str, query: dict[str, str]) -> dict[str, Any]:
 
 
 def kubernetes(nodes: int = 2, cpu: str = "4", memory: str = "2Gi") -> AbstractContextManager[tuple[Cluster, Any]]:
-    """A cluster with nodes, whose kubelets run pods as processes."""
+    """Yield a cluster with nodes, whose kubelets run pods as processes."""
     return with_nodes(Cluster(), nodes, cpu, memory)
 
 
 @contextmanager
 def with_nodes(cluster: Any, nodes: int, cpu: str, memory: str) -> Iterator[tuple[Any, Any]]:
-    """The cluster and the kubelets of that many nodes, until both are closed."""
+    """Yield the cluster and the kubelets of this number of nodes; close both at the end."""
     from tests.support.kubernetes_node import Kubelets
 
     with closing(cluster), closing(Kubelets(cluster)) as kubelets:

@@ -1,4 +1,4 @@
-"""`heron` as a user runs it against a cluster of the tests that is called k8s."""
+"""Runs `heron` as a user does, on a test cluster named k8s."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOON = "renew_s: 1\nfence_s: 6\nlost_s: 12\npermit_s: 30\npoll_s: 0.5\n"
 
 
 class Client(ClusterClient):
-    """`heron` with cluster "k8s" on the tests' Kubernetes."""
+    """Runs `heron` with the cluster "k8s" on the tests' Kubernetes."""
 
     def __init__(self, cluster: Any, kubelets: Kubelets, folder: Path) -> None:
         self.cluster, self.kubelets = cluster, kubelets
@@ -32,11 +32,11 @@ class Client(ClusterClient):
     def nothing_left(self) -> None:
         for kind in ("pods", "secrets", "poddisruptionbudgets"):
             wait_for(lambda kind=kind: not self.cluster.names(kind), PATIENCE_S, f"no {kind}")
-        # The kubelet of a lost node does not hear that its pods are gone; it keeps those that had ended with it.
+        # The kubelet of a lost node is not told that its pods were deleted, and keeps pods that ended with the node.
         wait_for(lambda: not self.kubelets.running(), PATIENCE_S, "no process")
 
     def schedulers(self) -> list[psutil.Process]:
-        """Guardians and schedulers."""
+        """Return the processes of guardians and schedulers."""
         found = []
         for one in psutil.process_iter(["cmdline"]):
             words = one.info["cmdline"] or []

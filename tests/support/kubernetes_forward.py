@@ -1,7 +1,7 @@
-"""Forwards ports of pods as an API server does: a WebSocket of the protocol v4.channel.k8s.io.
+"""Forwards ports of pods like an API server, over a WebSocket with the protocol v4.channel.k8s.io.
 
-For each port a channel of data and one of errors, each of which the server begins with the number of the port. The
-pods of the tests have the network of this machine.
+Each port has a channel for data and a channel for errors. The server begins each channel with the port's number. The
+pods of the tests use the network of this machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BINARY, _CLOSE = 2, 8
 
 
 def answer_upgrade(handler: Any) -> None:
-    """Agree to the protocol."""
+    """Accept the upgrade to the protocol."""
     key = handler.headers["Sec-WebSocket-Key"].encode()
     offered = [one.strip() for one in handler.headers.get("Sec-WebSocket-Protocol", "").split(",")]
     assert "v4.channel.k8s.io" in offered, offered
@@ -32,7 +32,7 @@ def answer_upgrade(handler: Any) -> None:
 
 
 def forward(handler: Any, port: int) -> None:
-    """Until either side has ended."""
+    """Forward data until one side ends."""
     answer_upgrade(handler)
     lock = threading.Lock()
 
@@ -84,7 +84,7 @@ def _head(opcode: int, size: int) -> bytes:
 
 
 def _frame(stream: Any) -> tuple[int, bytes]:
-    """One frame of a client, which masks it."""
+    """Read one frame of a client, and unmask it."""
     first, second = _exactly(stream, 2)
     size = second & 0x7F
     if size >= 126:

@@ -1,7 +1,7 @@
-"""What a container finds mounted, as a kubelet makes it: a script for namespaces that are its own.
+"""Makes the script that mounts a container's volumes in its namespaces, as a kubelet does.
 
-Secrets and config maps are links on a read-only file system, folders of the pod are writable for everybody, and
-nothing but volumes can be written.
+Secrets and config maps are links on a read-only file system. Folders of the pod are writable by everyone. Only volumes
+can be written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.support.checkout import HOLD, SHOW
 
-#: Where mount points that this machine does not have are made, on a layer above its root.
+#: Folder of a layer above the root, with the mount points that this machine does not have.
 _ROOT = "/run/image"
 _LAYER = (
     "mkdir /run/up /run/up/made /run/up/work " + _ROOT,
@@ -28,7 +28,7 @@ Find = Callable[[str, str], dict[str, Any] | None]
 
 
 def folders_of(pod: Mapping[str, Any], folder: Path, find: Find) -> dict[str, Path] | None:
-    """A folder of this machine for each volume, by name; None while an object for one of them is missing."""
+    """Return a folder of this machine for each volume; None while the object of a volume is missing."""
     found: dict[str, Path] = {}
     for volume in pod["spec"].get("volumes", []):
         name = volume["name"]
@@ -60,7 +60,7 @@ def folders_of(pod: Mapping[str, Any], folder: Path, find: Find) -> dict[str, Pa
 
 
 def _write_links(at: Path, files: Mapping[str, bytes], mode: int) -> None:
-    """Files by way of two links, as Kubernetes changes them all at once."""
+    """Write files behind two links, so that all of them can be changed atomically, as Kubernetes does."""
     if at.exists():
         return
     (at / "..1").mkdir(parents=True)
@@ -72,7 +72,7 @@ def _write_links(at: Path, files: Mapping[str, bytes], mode: int) -> None:
 
 
 def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[str, str]) -> str:
-    """Mounts everything, then runs its arguments; `hosts`: names and addresses, for want of a DNS."""
+    """Return a script that mounts all volumes and runs its arguments; `hosts` maps names to addresses."""
     [container] = pod["spec"]["containers"]
     lines = [*HOLD, "mount --make-rprivate /", "mount -t tmpfs -o mode=755 tmpfs /run"]
     targets = [_place(mount) for mount in container.get("volumeMounts", ())]
@@ -82,10 +82,10 @@ def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[s
     if pod["spec"].get("hostname"):
         lines.append(f"hostname {shlex.quote(pod['spec']['hostname'])}")
     mounts = [*enumerate(sorted(container.get("volumeMounts", ()), key=lambda one: len(one["mountPath"])))]
-    # Held first: what is mounted at /tmp hides where the folders of pods are.
+    # Mount the folders elsewhere first, because a mount at /tmp hides the folders of pods.
     for number, mount in mounts:
         source, held = folders[mount["name"]], f"/run/held-{number}"
-        # A link is followed once, as kubelets do it for a part of a volume.
+        # Resolve links once, as kubelets do for a subPath.
         source = (source / mount["subPath"]).resolve() if mount.get("subPath") else source
         lines.append(f"{'touch' if mount.get('subPath') else 'mkdir'} {held}")
         lines.append(f"mount --bind {shlex.quote(str(source))} {held}")
@@ -109,7 +109,7 @@ def script(pod: Mapping[str, Any], folders: Mapping[str, Path], hosts: Mapping[s
 
 
 def _place(mount: Mapping[str, Any]) -> str:
-    """Not by way of a link from the root, which leads out of an image."""
+    """Return the path of a mount without the link /var/run, which leads out of the image."""
     at: str = mount["mountPath"]
     return at.removeprefix("/var") if at.startswith("/var/run/") else at
 

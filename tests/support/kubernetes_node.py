@@ -1,7 +1,7 @@
-"""Kubelets that run pods as processes of this machine: each pod has its own processes, mounts, /tmp and /run.
+"""Kubelets that run pods on this machine, each with its own process namespace, mounts, /tmp and /run.
 
-Only root can make these namespaces. What a pod mounts is in `tests.support.kubernetes_mounts`. `HERON_HOST` is the
-node's name; the network is this machine's.
+Only root can make these namespaces. The module `tests.support.kubernetes_mounts` defines the mounts of a pod.
+`HERON_HOST` is the node's name. Pods use the network of this machine.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LOG_END = 2048
 
 @dataclass
 class Running:
-    """A pod's process and its files."""
+    """The process and the files of a pod."""
 
     name: str
     node: str
     process: subprocess.Popen[bytes]
     folder: Path
-    #: Monotonic; when it was told to end.
+    #: Monotonic time at which the pod was told to end.
     told_at: float | None = None
     oom: bool = False
     evicted: str = ""
@@ -45,12 +45,12 @@ class Running:
 
     @property
     def first(self) -> int:
-        """Process 1 of the pod, as seen from here; 0 without one."""
+        """The pid of the pod's process 1 on this machine; 0 if there is none."""
         found = children_of(self.process.pid)
         return found[0] if found else 0
 
     def has_begun(self, program: str) -> bool:
-        """Whether the container's command runs, after what prepares its mounts."""
+        """Whether the container's command runs; the mounts are prepared before it starts."""
         with suppress(OSError):
             words = Path(f"/proc/{self.first}/cmdline").read_bytes().split(b"\0")
             return words[0].decode() == program
@@ -64,21 +64,21 @@ class Running:
 
 @dataclass
 class Kubelets:
-    """The nodes of a cluster."""
+    """The kubelets of all nodes of a cluster."""
 
-    #: `tests.support.kubernetes.Cluster`, or the real one.
+    #: A `tests.support.kubernetes.Cluster`, or the real cluster.
     cluster: Any
     images: set[str] = field(default_factory=lambda: {IMAGE})
     pods: dict[str, Running] = field(default_factory=dict)
-    #: Why a pod of a uid cannot start.
+    #: Map from pod uid to the reason why the pod cannot start.
     refuses: str = ""
-    #: Names that pods know besides those of this machine, with their addresses: there is no DNS.
+    #: Addresses by name for pods, in addition to the names of this machine, because there is no DNS.
     hosts: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._over = threading.Event()
         self._lost: set[str] = set()
-        #: What was said of each pod last: the API server adds to it.
+        #: The last reported status of each pod; the API server adds fields to it.
         self._told: dict[str, tuple[str, dict[str, Any]]] = {}
         self.cluster.log_of = self.log
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -96,7 +96,7 @@ class Kubelets:
         self.cluster.add_node(node)
 
     def lose(self, name: str, with_processes: bool = False) -> None:
-        """The node does not answer any more; what runs there goes on, unless it has lost its power."""
+        """Make a node silent; its pods continue, unless the node has lost power."""
         self._lost.add(name)
         self.cluster.lose_node(name)
         if with_processes:
@@ -111,7 +111,7 @@ class Kubelets:
         return [one for one in self.running() if one.node == name]
 
     def command_in(self, name: str, *argv: str) -> list[str]:
-        """The command line that runs something in a pod, as `kubectl exec` does."""
+        """Return the command line that runs a command in a pod, like `kubectl exec`."""
         first = self.pods[name].first
         env = Path(f"/proc/{first}/environ").read_bytes().decode().rstrip("\0").split("\0")
         return ["nsenter", "-t", str(first), "-m", "-p", "-u", "-r", "-w", "--", "env", "-i", *env, *argv]
@@ -131,7 +131,7 @@ class Kubelets:
     # ---- one pod -------------------------------------------------------------------------------
     def _run(self) -> None:
         while not self._over.wait(self.cluster.tick_s):
-            with suppress(EngineError):  # the real API server is away
+            with suppress(EngineError):  # the real API server does not answer
                 pods = self.cluster.all("pods")
                 for pod in pods:
                     node = pod["spec"].get("nodeName")
@@ -181,7 +181,7 @@ class Kubelets:
         server = urlsplit(self.cluster.url)
         env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         env |= {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
-        for one in container.get("env", ()):  # the API server leaves out what is empty
+        for one in container.get("env", ()):  # the API server omits empty fields
             env[one["name"]] = spec["nodeName"] if "valueFrom" in one else one["value"]
         argv = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
         argv += [mounts.script(pod, folders, self.hosts), "sh", *container["command"]]
@@ -208,7 +208,7 @@ class Kubelets:
             self.kill(running.name)
 
     def kill(self, name: str, signum: int = signal.SIGKILL) -> None:
-        """Process 1 of a pod, and with it all others."""
+        """Kill process 1 of a pod, which ends all its processes."""
         running = self.pods[name]
         if running.first:
             running.signum = signum
@@ -216,12 +216,12 @@ class Kubelets:
                 os.kill(running.first, signum)
 
     def oom(self, name: str) -> None:
-        """Its memory limit was exceeded."""
+        """Kill a pod as if it had exceeded its memory limit."""
         self.pods[name].oom = True
         self.kill(name)
 
     def press(self, name: str, own_fault: bool) -> None:
-        """The node runs out of disk, by the pod's own fault or another's."""
+        """Evict a pod because the node's disk is full or the pod exceeds its own limit."""
         if not own_fault:
             self.cluster.condition(name, "TerminationByKubelet", "The node was low on resource: ephemeral-storage.")
         self.pods[name].evicted = "Pod ephemeral local storage usage exceeds the total limit of containers 1M."

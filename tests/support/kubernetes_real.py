@@ -1,7 +1,7 @@
-"""What tests do to a real control plane, by the names by which they do it to `tests.support.kubernetes.Cluster`.
+"""A real control plane with the interface of `tests.support.kubernetes.Cluster`.
 
-One per test: everything that it made is removed when it is closed, and the Role is again the least that the engine
-needs.
+Each test uses one object. Closing it removes everything that it has created, and restores the minimal Role that the
+engine needs.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 _STATUS = "application/strategic-merge-patch+json"
 _NODES = ("list", "", "nodes")
-#: Not of the scheduler's Role: what a user needs on a host that pods do not answer.
+#: Rights outside the scheduler's Role, for a user on a host that cannot reach the pods.
 _FORWARD = (("get", "", "pods/portforward"), ("create", "", "pods/portforward"))
 
 
 class RealCluster:
-    """Objects of the namespace of the tests, its nodes, and what the operator does."""
+    """The objects of the tests' namespace, the nodes, and the actions of an operator."""
 
     tick_s = 0.1
-    #: Why a pod is ended is told since release 1.26 only.
+    #: Whether pods have a condition with the reason of their end, as since release 1.26.
     tells_disruption: bool
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -78,7 +78,7 @@ class RealCluster:
         self.plane.check()
 
     def _clear(self) -> None:
-        """Delete by force, so that no object waits for an ended kubelet."""
+        """Delete all objects by force, so that none waits for an ended kubelet."""
         spaced = [
             *("apps/v1 deployments", "apps/v1 replicasets", "v1 pods", "v1 secrets", "v1 configmaps", "v1 services"),
             *("v1 persistentvolumeclaims", f"policy/{self._policy} poddisruptionbudgets"),
@@ -113,7 +113,7 @@ class RealCluster:
         return self.rest.find(self.path(kind, name))
 
     def change(self, kind: str, name: str, by: Callable[[dict[str, Any]], None]) -> None:
-        """Change an object that may be gone."""
+        """Change an object, unless it has been removed."""
 
         def put() -> bool:
             found = self.get(kind, name)
@@ -129,7 +129,7 @@ class RealCluster:
                     self.rest.call("PUT", f"{self.path(kind, name)}/status", wanted)
             except GoneError:
                 return True
-            except EngineAwayError as error:  # somebody else was faster
+            except EngineAwayError as error:  # another client was faster
                 if "modified" not in str(error):
                     raise
                 return False
@@ -138,7 +138,7 @@ class RealCluster:
         wait_for(put, CHANGE_S, f"{kind} {name} changed")
 
     def make(self, *objects: dict[str, Any]) -> None:
-        """As `kubectl create` does."""
+        """Create objects, like `kubectl create`."""
         for one in objects:
             self.rest.call("POST", self.path(f"{one['kind'].lower()}s"), one)
 
@@ -161,7 +161,7 @@ class RealCluster:
         wait_for(is_usable, CHANGE_S, f"node {name} usable")
 
     def lose_node(self, name: str) -> None:
-        """Nothing is heard of it."""
+        """Silence a node: it sends no more heartbeats."""
         self._nodes.discard(name)
 
     def _beat(self) -> None:
@@ -174,13 +174,13 @@ class RealCluster:
                     )
 
     def finish(self, name: str) -> None:
-        """The last word of a kubelet."""
+        """Confirm the end of a pod, as its kubelet does."""
         with suppress(GoneError):
             self.rest.call("DELETE", f"{self.path('pods', name)}?gracePeriodSeconds=0")
 
     # ---- what the operator does --------------------------------------------------------------------
     def condition(self, name: str, reason: str, message: str = "") -> None:
-        """Somebody says why a pod is going to end."""
+        """Set the condition that names why a pod is going to end."""
         if not self.tells_disruption:
             return
         told = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
@@ -188,7 +188,7 @@ class RealCluster:
             self.rest.call("PATCH", f"{self.path('pods', name)}/status", {"status": {"conditions": [told]}}, _STATUS)
 
     def evict(self, name: str) -> None:
-        """As `kubectl drain` does, which tries again while the budget refuses."""
+        """Evict a pod like `kubectl drain`, and retry while the disruption budget refuses."""
         body = {"apiVersion": f"policy/{self._policy}", "kind": "Eviction", "metadata": {"name": name}}
 
         def is_evicted() -> bool:
@@ -208,7 +208,7 @@ class RealCluster:
 
     @property
     def requests(self) -> list[str]:
-        """Method and path of the requests of our user, as the server has audited them."""
+        """Return method and path of each request of the tests' user, from the server's audit log."""
         return self._audited()[self._requests_from :]
 
     def _audited(self) -> list[str]:
@@ -221,7 +221,7 @@ class RealCluster:
     # ---- what our user may do -----------------------------------------------------------------------
     @property
     def forbidden(self) -> set[str]:
-        """What our user may not do: "verb resource"."""
+        """The actions that the tests' user may not perform, as "verb resource"."""
         return self._forbidden
 
     @forbidden.setter
@@ -230,7 +230,7 @@ class RealCluster:
         self._grant()
 
     def _grant(self) -> None:
-        """Set up the least Role, and access from elsewhere, without the forbidden rights; returns when they hold."""
+        """Set up the minimal Role, and access from other hosts, without the forbidden rights; wait for the effect."""
         wanted = [*NEEDED, *_FORWARD]
         role = [one for one in wanted if f"{one[0]} {one[2]}" not in self._forbidden]
         nodes = [] if "list nodes" in self._forbidden else [_NODES]
@@ -269,7 +269,7 @@ class RealCluster:
 
     @pods_max.setter
     def pods_max(self, most: int | None) -> None:
-        """By way of a quota of 0, because admission, which has a watch of its own, shows when it heeds that."""
+        """Set the quota. Set it to 0 first, because refusals then show that admission has seen the change."""
         self._pods_max = most
         path = self.path("resourcequotas", "small")
         if most is None:
@@ -287,7 +287,7 @@ class RealCluster:
 
     @property
     def denied(self) -> str:
-        """Why a webhook refuses each pod; empty: no webhook."""
+        """The reason with which a webhook refuses each pod; "" if there is no webhook."""
         return self._denied
 
     @denied.setter
@@ -314,7 +314,7 @@ class RealCluster:
         return {"metadata": {"name": "policy"}, "webhooks": [hook]}
 
     def _is_refused(self, words: str) -> bool:
-        """Whether a pod would be refused for that."""
+        """Whether the server refuses a pod with these words."""
         container = {"name": "x", "image": "x"}
         pod = {"metadata": {"name": "probe"}, "spec": {"containers": [container]}}
         try:
@@ -329,7 +329,7 @@ def _group(version: str) -> str:
 
 
 def _is_the_clusters(found: dict[str, Any]) -> bool:
-    """Made by controllers, for each namespace."""
+    """Whether controllers create this object in each namespace."""
     name, kind = found["metadata"]["name"], found.get("type", "")
     return kind == "kubernetes.io/service-account-token" or name == "kube-root-ca.crt"
 
@@ -341,7 +341,7 @@ def _now() -> str:
 
 
 class _Handler(TlsHandler):
-    """What the API server asks: kubelets for logs and ports of pods, a webhook for its opinion."""
+    """Answers the API server's requests to kubelets (logs and ports of pods) and to the webhook."""
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -365,12 +365,12 @@ class _Handler(TlsHandler):
 def real_kubernetes(
     plane: ControlPlane, nodes: int = 2, cpu: str = "4", memory: str = "2Gi"
 ) -> AbstractContextManager[tuple[RealCluster, Any]]:
-    """The control plane with nodes, whose kubelets run pods as processes."""
+    """Yield the control plane with nodes, whose kubelets run pods as processes."""
     return with_nodes(RealCluster(plane), nodes, cpu, memory)
 
 
 def kubectl(cluster: RealCluster, *words: str, given: str = "") -> str:
-    """`kubectl` as the operator."""
+    """Run `kubectl` as the operator."""
     import os
     import subprocess
 

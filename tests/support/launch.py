@@ -1,4 +1,4 @@
-"""Launch files of tests."""
+"""Makes launch files for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heronpy.plan.launch import Here, LaunchSpec, Submitted
 
 
 def launch_spec(topology: str, topology_id: str, working_dir: Path, **fields: Any) -> LaunchSpec:
-    """The launch of a topology whose state and sockets are in its working folder, but for the fields given."""
+    """Return a launch file; state and sockets are in the working folder, unless `fields` say otherwise."""
     state_type = fields.get("state_type", "local")
     given: dict[str, Any] = {
         "cluster": "local",

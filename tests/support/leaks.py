@@ -1,4 +1,4 @@
-"""What a test left behind: processes, descriptors, sockets."""
+"""Finds processes, descriptors and sockets that a test has left behind."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 import psutil
 
-#: Things end on their own a moment after the test; after this they are leaks.
+#: Seconds after the test until remaining processes and files count as leaks.
 PATIENCE_S = 10.0
-#: How the folder of `tests.support.control_plane` begins.
+#: Prefix of the folder of `tests.support.control_plane`.
 CONTROL_PLANE = "/tmp/heron-control-plane-"
-#: Library-wide descriptors that are opened on first use and stay.
+#: Descriptors that libraries open on first use and keep open.
 _HARMLESS = ("anon_inode:", "/dev/", "/proc/", "/sys/", "/memfd:")
 
 
 class LeakCheck:
-    """Made before the test, asked after it."""
+    """Finds leaks of a test; create it before the test."""
 
     def __init__(self, home: str = "", sockets: Path | None = None) -> None:
         self._home = home
@@ -29,19 +29,19 @@ class LeakCheck:
         self._children = {child.pid for child in _children()}
 
     def leaks(self) -> list[str]:
-        """Children and descriptors that were not there before."""
+        """Return children and descriptors that did not exist before the test."""
         return self._patiently(self._look)
 
     def leaks_of_home(self) -> list[str]:
-        """Processes with our HERON_HOME, and files in the folder of sockets."""
+        """Return processes with this HERON_HOME, and files in the folder of sockets."""
         return self._patiently(self.look_home)
 
     def kill_home(self) -> None:
-        """Send SIGKILL until no process is left: a process forked meanwhile would write into folders that are being removed."""
+        """Send SIGKILL until no process is left, because a newly forked process could write into removed folders."""
         deadline = time.monotonic() + PATIENCE_S
         while (left := self._processes()) and time.monotonic() < deadline:
             for process in left:
-                with contextlib.suppress(psutil.Error):  # it may end with one that we killed before
+                with contextlib.suppress(psutil.Error):  # it may end together with a killed process
                     process.send_signal(signal.SIGKILL)
             time.sleep(0.02)
 
@@ -50,7 +50,7 @@ class LeakCheck:
         deadline = time.monotonic() + PATIENCE_S
         found: list[str] = look()  # type: ignore[operator]
         while found and time.monotonic() < deadline:
-            gc.collect()  # each time: a thread that has just ended may have held what is garbage now
+            gc.collect()  # repeatedly, because a thread that has just ended may have held garbage
             time.sleep(0.02)
             found = look()  # type: ignore[operator]
         return found
@@ -65,12 +65,12 @@ class LeakCheck:
         return found
 
     def _processes(self) -> list[psutil.Process]:
-        """Also those of `heron verify`, which makes its home among the temporary files."""
+        """Return the processes of this home, and of homes that `heron verify` creates among the temporary files."""
         assert self._home, "it was made without a home"
         return processes_of(self._home, *([str(self._sockets)] if self._sockets is not None else []))
 
     def look_home(self) -> list[str]:
-        """What there is of both now."""
+        """Return the current processes of the home and files in the folder of sockets."""
         found = [f"process {_describe(process)}" for process in self._processes()]
         if self._sockets is not None:
             for path in self._sockets.glob("heron-*/*/*"):
@@ -79,7 +79,7 @@ class LeakCheck:
 
 
 def processes_of(*homes: str) -> list[psutil.Process]:
-    """Processes whose HERON_HOME is one of these, or below it; without our own."""
+    """Return other processes whose HERON_HOME is one of these folders or below one."""
     folders = tuple(f"{home}/" for home in homes)
     found = []
     for process in psutil.process_iter():
@@ -99,7 +99,7 @@ def _children() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            # multiprocessing's helper, a control plane and Azurite live as long as the test run.
+            # multiprocessing's helper, a control plane and Azurite run until the end of the test run.
             line = " ".join(child.cmdline())
             if not any(one in line for one in ("resource_tracker", CONTROL_PLANE, "azurite-blob")):
                 found.append(child)

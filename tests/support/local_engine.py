@@ -1,4 +1,4 @@
-"""What the engine `local` has started, as a test sees it from outside."""
+"""Finds the processes that the engine `local` has started."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from heronpy.engines.local.engine import MARK
 
 
 def shell_of(file: Path) -> int:
-    """The shell of a container, by the path of its files."""
+    """Return the pid of a container's shell, found by the path of the container's files."""
     found: int = json.loads(file.with_suffix(".json").read_text())["pid"]
     return found
 
 
 def containers(home: Path) -> dict[str, list[psutil.Process]]:
-    """The processes of each container that lives, its shell first."""
+    """Return the processes of each running container, beginning with its shell."""
     found = {}
     for file in home.glob("engines/local/*/*.json"):
         with suppress(psutil.Error, OSError, ValueError):
@@ -29,8 +29,8 @@ def containers(home: Path) -> dict[str, list[psutil.Process]]:
 
 
 def kill_containers(home: Path) -> None:
-    """Kill all processes of containers, also those without a shell."""
-    for _ in range(10):  # some of them may just have started another one
+    """Kill all processes of containers, including containers without a shell."""
+    for _ in range(10):  # a process may just have started another one
         left = [one for one in psutil.process_iter() if home in _files(one).parents]
         for one in left:
             with suppress(psutil.Error):
@@ -41,7 +41,7 @@ def kill_containers(home: Path) -> None:
 
 
 def _files(process: psutil.Process) -> Path:
-    """Of the container of a process."""
+    """Return the path of the files of a process's container."""
     with suppress(psutil.Error, OSError):
         if process.status() != psutil.STATUS_ZOMBIE:
             return Path(process.environ().get(MARK, "/"))

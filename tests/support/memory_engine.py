@@ -1,4 +1,4 @@
-"""An engine in memory, and containers that only speak at the endpoint, for a scheduler in the test's own process."""
+"""An engine in memory, and containers that only send messages, for a scheduler in the test's process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOSTS = ("n1", "n2", "n3")
 
 
 class MemoryEngine:
-    """Objects on three hosts with room for everything; `started` is called for each container that runs."""
+    """An engine with three hosts of unlimited capacity; it calls `started` for each container that runs."""
 
     traits = Traits()
 
@@ -44,11 +44,11 @@ class MemoryEngine:
         self.requests: dict[str, Request] = {}
         self.started: Callable[[str, Request, str], None] = lambda engine_id, request, host: None
         self.ended: Callable[[str], None] = lambda engine_id: None
-        #: Requests wait for room.
+        #: Whether requests wait for capacity.
         self.full = False
         self.refuses = ""
         self.away = ""
-        #: While it is set, calls hang.
+        #: While this event is set, calls hang.
         self.hangs = threading.Event()
         self.calls: list[str] = []
         self.changed: Callable[[], None] = lambda: None
@@ -84,7 +84,7 @@ class MemoryEngine:
         return ids
 
     def make_room(self) -> None:
-        """What waits starts."""
+        """Start the waiting objects."""
         self.full = False
         for engine_id, one in list(self.objects.items()):
             free = [host for host in self.hosts if host not in one.avoid]
@@ -102,7 +102,7 @@ class MemoryEngine:
             self.end(engine_id, ExitReason.KILLED)
 
     def end(self, engine_id: str, reason: ExitReason, words: str = "it ended") -> None:
-        """An object ends, and its end is known."""
+        """End an object with a confirmed end."""
         found = self.objects[engine_id]
         if found.ended is Ended.NO:
             self.objects[engine_id] = replace(
@@ -141,7 +141,7 @@ class MemoryEngine:
 
 @dataclass
 class Pretend:
-    """One container: it says hello, renews, and acts when it may. It needs a running loop."""
+    """A container that says hello, renews its lease, and acts when it is activated. It needs a running event loop."""
 
     request: Request
     host: str
@@ -149,10 +149,10 @@ class Pretend:
     release: str = "0"
     python: str = PYTHON
     welcome: endpoint_pb2.Welcome | None = None
-    #: The epoch in which it acts; 0: it does not act.
+    #: The epoch in which it acts; 0 while it does not act.
     epoch: int = 0
     epochs: list[int] = field(default_factory=list)
-    #: Why it follows another, as it was told.
+    #: The cause of its start, as reported by the endpoint.
     after: list[endpoint_pb2.Cause] = field(default_factory=list)
     granted: int = 0
     fenced: str = ""
@@ -218,7 +218,7 @@ class Pretend:
                 await asyncio.sleep(told.renew_s / 2)
 
     def stop(self) -> None:
-        """Its process is gone."""
+        """Simulate the end of the container's process."""
         if self._task is not None:
             self._task.cancel()
         self.client.close()

@@ -1,4 +1,4 @@
-"""A ledger in memory, for the simulation and for tests: the other stores give the same rows."""
+"""A ledger in memory for simulation and tests; it returns the same rows as the other stores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Key = tuple[int | str, ...]
 
 
 class MemoryStore:
-    """See `Store`; `now` is its clock."""
+    """A store in memory, see `Store`; `now` is the clock."""
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
         self._now = now or MonotonicClock().now
@@ -59,7 +59,7 @@ class MemoryStore:
             return found.rows() if found is not None else ()
 
     def news(self, pipeline: str) -> tuple[Row, ...]:
-        """All rows, if one has changed since the last call; else none."""
+        """Return all rows if one has changed since the last call; otherwise no rows."""
         found = self._tables.get(pipeline)
         if found is None or not found.is_new:
             return ()
@@ -67,17 +67,17 @@ class MemoryStore:
         return found.rows()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because there is nothing to close."""
 
 
 class Tables:
-    """The rows of one pipeline; also the view of them."""
+    """The rows of one pipeline, which are also its view."""
 
     def __init__(self, name: str, others: dict[str, Tables]) -> None:
         self.name = name
         self._others = others
         self._rows: dict[type, dict[Key, Any]] = {kind: {} for kind in ROWS}
-        #: Keys of spans.
+        #: Keys of spans by file, and by unit.
         self._of_file: dict[int, set[Key]] = {}
         self._of_unit: dict[int, set[Key]] = {}
         #: Whether a row has changed; see `MemoryStore.news`.
@@ -85,11 +85,11 @@ class Tables:
 
     # ---- all rows ---------------------------------------------------------------------------
     def rows(self) -> tuple[Row, ...]:
-        """By type and key."""
+        """Return all rows, ordered by type and key."""
         return tuple(row for kind in ROWS for _, row in sorted(self._rows[kind].items()))
 
     def apply(self, changes: Changes) -> None:
-        """Carry them out."""
+        """Apply changes to the rows."""
         self.is_new |= changes.wipe or bool(changes.puts or changes.drops)
         if changes.wipe:
             for kind in ROWS:
@@ -244,7 +244,7 @@ class Tables:
         seen = (one.seen for one in self.every(Client) if one.site == scan.site and not _is_command(one))
         return SiteScan(scan, site is None or site.up, max(seen, default=float("-inf")))
 
-    # ---- the rest ---------------------------------------------------------------------------
+    # ---- other rows --------------------------------------------------------------------------
     def dispatches(self) -> list[Dispatch]:
         return sorted(self.every(Dispatch), key=key_of)
 

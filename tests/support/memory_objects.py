@@ -1,4 +1,4 @@
-"""Objects in the memory of one process: the model that the other stores are compared with, and for tests."""
+"""An object store in memory, for tests, and as the model for tests of the other stores."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MemoryObjects:
 
 
 def below_prefix(below: dict[str, int], start: str, deep: bool) -> Listing:
-    """A listing of the keys that begin with `start` (pure)."""
+    """Return a listing of the keys below the prefix `start`; unless `deep`, one level with its folders (pure)."""
     if deep:
         return Listing(below)
     folders = {key[len(start) :].split("/", 1)[0] for key in below if "/" in key[len(start) :]}

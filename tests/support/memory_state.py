@@ -1,8 +1,8 @@
-"""State in the memory of one process, for tests and simulation, with the same contract.
+"""A state manager in memory, with the contract of the real ones, for tests and simulation.
 
-Managers that share a `MemoryStore` act as processes that share a state: closing one, or
-`die()`, ends its ephemerals and locks.  Watches fire inside the call that changed the node, after
-the change is complete and with no lock held, so a simulation is deterministic.
+Managers that share a `MemoryStore` act as processes that share a state: `close()` or `die()` removes a manager's
+ephemerals and locks.  Watches are called within the call that changed the node, after the change and without a lock, so
+a simulation is deterministic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Node:
-    """One value; an ephemeral one has an owner."""
+    """A state node; an ephemeral node has an owner."""
 
     data: bytes
     version: int
@@ -43,7 +43,7 @@ class _MemoryWatch:
 
 @dataclass(slots=True, eq=False)
 class MemoryStore:
-    """The state that managers share."""
+    """The state that several managers share."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     watches: list[_MemoryWatch] = field(default_factory=list)
@@ -69,7 +69,7 @@ class MemoryStateManager:
         self._fire([path])
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node."""
+        """Return the data and version of a node."""
         self._check(path)
         with self.store.changed:
             node = self.store.nodes.get(path)
@@ -101,7 +101,7 @@ class MemoryStateManager:
         self._fire([path])
 
     def children(self, path: str) -> list[str]:
-        """Names one level below the path."""
+        """Return the names one level below the path."""
         self._check(path or "root")
         prefix = f"{path}/" if path else ""
         with self.store.changed:
@@ -113,7 +113,7 @@ class MemoryStateManager:
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> _MemoryWatch:
-        """Call back after each change of the node."""
+        """Call a function after each change of the node."""
         self._check(path)
         watch = _MemoryWatch(path, callback, self.store)
         with self.store.changed:
@@ -122,7 +122,7 @@ class MemoryStateManager:
         return watch
 
     def counter(self, path: str) -> int:
-        """The next number of a counter."""
+        """Return the next number of a counter."""
         self._check(path)
         with self.store.changed:
             node = self.store.nodes.setdefault(path, Node(b"0", 0, None))

@@ -1,6 +1,6 @@
-"""An S3 server of the tests' own (moto), in a process that can be killed, with faults on request.
+"""Runs an S3 server for tests (moto) in a process that can be killed, with faults on request.
 
-`python -m tests.support.object_server` prints its port. A PUT to `/-/faults` sets what goes wrong from then on.
+`python -m tests.support.object_server` prints its port. A PUT to `/-/faults` sets the faults of later requests.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _START_S = 60.0
 
 @dataclass
 class Faults:
-    """What goes wrong with the requests to come; counts are used up."""
+    """The faults of later requests; each fault decrements its count."""
 
     busy: int = 0
-    """Requests that are answered with 503."""
+    """Number of requests that are answered with 503."""
     lose: int = 0
-    """Writes that are carried out, and whose answer is lost."""
+    """Number of writes that are performed but whose answer is lost."""
     refuse: str = ""
-    """Code of a 403 for every request that writes; with `refuse_all` for every request."""
+    """Error code of the status 403 for every write, or with `refuse_all` for every request; "" to allow them."""
     refuse_all: bool = False
     ignore_conditions: bool = False
-    """If-None-Match has no effect, as in old servers."""
+    """Whether the server ignores If-None-Match, as old servers do."""
 
 
 class ObjectServer:
-    """The server, with one bucket per user of it."""
+    """The server; each user creates a bucket."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -58,7 +58,7 @@ class ObjectServer:
         self.port = int(self._process.stdout.readline())
 
     def kill(self) -> None:
-        """Gone, with all objects."""
+        """Kill the server; all objects are lost."""
         assert self._process is not None and self._process.stdout is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
@@ -70,7 +70,7 @@ class ObjectServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to use it."""
+        """The environment variables that a process needs to use the server."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ALLOW_HTTP": "true",
@@ -80,16 +80,16 @@ class ObjectServer:
         }
 
     def set(self, **faults: Any) -> None:
-        """From now on only these faults."""
+        """Replace all faults by these."""
         self._put("/-/faults", json.dumps(asdict(Faults(**faults))).encode())
 
     def make_bucket(self, name: str) -> str:
-        """A new bucket; returns its URL."""
+        """Create a bucket; return its URL."""
         self._put(f"/{name}", b"")
         return f"s3://{name}"
 
     def requests(self) -> dict[str, int]:
-        """How many requests of each method came so far."""
+        """Return the number of requests so far by method."""
         with urllib.request.urlopen(f"{self.endpoint}/-/faults", timeout=_START_S) as answer:
             return dict(json.loads(answer.read()))
 
@@ -100,13 +100,13 @@ class ObjectServer:
 
 
 def why_not() -> str:
-    """Why there is no such server on this machine; "" if there is."""
+    """Return why the server cannot run on this machine; "" if it can."""
     missing = [name for name in ("moto", "flask", "obstore") if find_spec(name) is None]
     return f"{missing[0]} is not installed; run pip install 'heronpy[dev]'" if missing else ""
 
 
 class _Faulty:
-    """WSGI: the server behind the faults."""
+    """WSGI application that injects the faults and passes other requests to the server."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -128,7 +128,7 @@ class _Faulty:
         if self._faults.ignore_conditions:
             environ.pop("HTTP_IF_NONE_MATCH", None)
         loses = method == "PUT" and self._takes("lose")
-        # A store decides about a condition and writes in one step; moto takes two.
+        # A real store checks a condition and writes atomically; moto does not.
         with self._condition if "HTTP_IF_NONE_MATCH" in environ or "HTTP_IF_MATCH" in environ else nullcontext():
             answer = self._app(environ, start_response)
         if loses:
@@ -166,7 +166,7 @@ def main() -> None:
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
-        # Kept-alive connections, as a real server has them.
+        # Keep connections alive, like a real server.
         protocol_version = "HTTP/1.1"
 
         def log_request(self, *_: Any) -> None:

@@ -1,13 +1,13 @@
-"""Runs the documentation: writes the files that a page shows, runs its commands, compares what they print.
+"""Runs the documentation: writes the files that a page shows, runs its commands, and compares their output.
 
 A page is Markdown. A fenced block is one of:
 
     ```python counts.py     the word after the language is a file name: the block is appended to that file
-    ```console              `$ command` lines, each with the output that a reader is promised
+    ```console              `$ command` lines, each with the output that the page promises
     ```text                 shown only
 
-Of a command's output every shown line must be there; lines may be left out only where the page says `...`.
-Times, durations, sizes, addresses, big numbers and the numbers of tables differ from run to run and are not compared.
+Each line that the page shows must be in a command's output. Other lines are allowed only where the page shows `...`.
+Times, durations, sizes, addresses, large numbers and numbers in tables are not compared, because they vary.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from heronpy.clusters.target import unix_user
 
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
-#: What has just been done shows in the output of these a moment later; they change nothing, so they are repeated.
+#: Read-only commands whose output shows a change only after a moment; they are repeated until the output matches.
 READERS = (
     "heron logs",
     "heron stacks",
@@ -54,7 +54,7 @@ _IN_TABLE = re.compile(r"\S {3,}\S")
 
 @dataclass(slots=True)
 class Command:
-    """One `$` line and what the page shows below it."""
+    """A `$` line, and the output that the page shows below it."""
 
     line: int
     text: str
@@ -63,7 +63,7 @@ class Command:
 
 @dataclass(slots=True)
 class Block:
-    """A fenced block."""
+    """A fenced block of a page."""
 
     line: int
     language: str
@@ -83,7 +83,7 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     found: list[Block] = []
     lines = page.read_text(encoding="utf-8").splitlines()
     start = None
@@ -101,7 +101,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 class PageRun:
-    """A page at work in a folder and a HERON_HOME of its own."""
+    """Runs a page in a separate folder and HERON_HOME."""
 
     def __init__(self, page: Path, folder: Path, home: Path) -> None:
         self.page = page
@@ -123,7 +123,7 @@ class PageRun:
         self.env.pop("HERON_CONF", None)
 
     def run(self) -> None:
-        """Run every block, in order; kill the topologies that are left."""
+        """Run all blocks in order; then kill the remaining topologies."""
         try:
             for block in blocks_of(self.page):
                 self._run_block(block)
@@ -168,7 +168,7 @@ class PageRun:
             time.sleep(0.1)
 
     def _difference(self, command: Command, printed: str) -> str:
-        """Why the output is not what the page shows; empty when it is."""
+        """Return how the output differs from the page; "" if it matches."""
         actual = [line for text in printed.splitlines() if (line := self._plain(text))]
         shown = [line for text in command.shown if (line := self._plain(text))]
         missing = Counter(line for line in shown if line != "...") - Counter(actual)
@@ -179,7 +179,7 @@ class PageRun:
         return ""
 
     def _plain(self, line: str) -> str:
-        """A line without what differs from run to run."""
+        """Return a line without the values that vary between runs."""
         in_table = _IN_TABLE.search(line.strip()) is not None
         line = line.replace(str(self.home), "/home/you/.herondata").replace(str(self.folder), "/home/you")
         line = line.replace(socket.gethostname(), "host")
@@ -189,7 +189,7 @@ class PageRun:
         return " ".join(re.sub("─+", "─", line).split())
 
     def _kill_all(self) -> None:
-        """Kill what the page left running, which a reader would, too."""
+        """Kill the topologies that the page has left running, as a reader would."""
         script = (
             "heron list local --json"
             " | python -c 'import json, sys; print(*[row[\"name\"] for row in json.load(sys.stdin)])'"

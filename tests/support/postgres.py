@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own; see `heronpy.verify.units.server`."""
+"""Runs a PostgreSQL server for tests; see `heronpy.verify.units.server`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ADMIN", "Pair", "PostgresServer", "served", "why_not"]
 
 
 def served() -> Iterator[PostgresServer]:
-    """What a fixture yields; it skips the test where no server can be started."""
+    """Yield a server for a fixture; skip the test if no server can be started."""
     if reason := why_not():
         pytest.skip(reason)
     server = PostgresServer()
@@ -23,7 +23,7 @@ def served() -> Iterator[PostgresServer]:
 
 
 class Pair:
-    """A primary, and a standby that has each commit on its disk before it is answered."""
+    """A primary with a synchronous standby, which stores each commit before the client gets its answer."""
 
     def __init__(self) -> None:
         self.primary, self.standby = PostgresServer(), PostgresServer()
@@ -38,12 +38,12 @@ class Pair:
 
     @property
     def url(self) -> str:
-        """Whichever takes writes."""
+        """The URL of the server that accepts writes."""
         hosts = f"host={self.primary.folder},{self.standby.folder}&port=5432,5432"
         return f"postgresql:///ledger?{hosts}&user=ledger&target_session_attrs=read-write"
 
     def fail_over(self) -> None:
-        """The primary is lost, and somebody promotes the standby."""
+        """Kill the primary and promote the standby."""
         self.primary.stop()
         self.standby.run("pg_ctl", "promote", "-D", str(self.standby.folder / "data"), "-w")
 

@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def announce(how: str, said: str, code: str) -> None:
-    """Announce an exit code to the fork server, in some way, and end with another one or the same."""
+    """Announce an exit code to the fork server by some method, and exit with the same or another code."""
     exit_notice.claim()
     if how == "in a copy":
         child = os.fork()
@@ -60,7 +60,7 @@ def announce(how: str, said: str, code: str) -> None:
         thread.start()
         thread.join()
     elif how == "by a program":
-        # All files that a program may get, it gets.
+        # Pass all open files to the program.
         told = f"import os\nfor n in range(3, 256):\n try: os.write(n, bytes([{said}]))\n except OSError: pass"
         subprocess.run([sys.executable, "-c", told], close_fds=False, check=True)
     elif how == "by itself":

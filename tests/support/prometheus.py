@@ -1,4 +1,4 @@
-"""The programs of Prometheus, which Debian's package `prometheus` has."""
+"""Finds the programs of Prometheus, from Debian's package `prometheus`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def prometheus_tool(name: str) -> str:
-    """Path of `prometheus` or `promtool`; skips without it, or fails where HERON_TEST_PROMETHEUS=required."""
+    """Return the path of a program; if it is missing, skip the test, or fail if HERON_TEST_PROMETHEUS=required."""
     found = shutil.which(name)
     if found is None and os.environ.get("HERON_TEST_PROMETHEUS") == "required":
         pytest.fail(f"{name} is not installed", pytrace=False)

@@ -1,4 +1,4 @@
-"""A plain client of an API server, for tests that act as the operator of a cluster."""
+"""A simple client of an API server, for tests that act as the operator of a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heronpy.engines.kubernetes.api_server import GoneError, refusal
 
 
 class Rest:
-    """Close it: a test that leaves connections open fails."""
+    """A client with a connection. Close it, because open connections fail the test."""
 
     def __init__(self, url: str, ca: Path, token: str) -> None:
         self._url = url
@@ -33,7 +33,7 @@ class Rest:
         self._pool.clear()
 
     def call(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
-        """The answer; errors are those of the engine."""
+        """Send a request; return the answer. Raises the errors of the engine."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content}
         data = None if body is None else json.dumps(body).encode()
         try:
@@ -45,7 +45,7 @@ class Rest:
         return json.loads(answer.data) if answer.data[:1] == b"{" else answer.data
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """An object; None if it does not exist."""
+        """Return an object; None if it does not exist."""
         try:
             found: dict[str, Any] = self.call("GET", path)
         except GoneError:

@@ -1,4 +1,4 @@
-"""Seeds of tests that draw what happens: a few with every test, all before a release."""
+"""Seeds of randomised tests: a few in every test run, all before a release."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import pytest
 
 
 def seeds(quick: int, count: int) -> list[Any]:
-    """The parameters 0 to `count`; those from `quick` on are heavy."""
+    """Return the seeds below `count` as parameters; seeds from `quick` on are marked as heavy."""
     return [*range(quick), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(quick, count))]

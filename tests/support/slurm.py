@@ -1,4 +1,4 @@
-"""A Slurm cluster of the tests' own: Debian's daemons on loopback, several nodes on this machine, a temporary folder."""
+"""Runs a Slurm cluster for tests: Debian's daemons on loopback, with several nodes on this machine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PartitionName=tiny Nodes={first} Default=NO MaxTime=1 State=UP PriorityTier=1
 
 
 def missing() -> str:
-    """Why there can be no Slurm on this machine; empty if there can."""
+    """Return why Slurm cannot run on this machine; "" if it can."""
     for name in ("slurmctld", "slurmd", "munged", "sbatch", "squeue"):
         if shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
             return f"{name} is not installed; run apt-get install slurm-wlm munge"
@@ -72,11 +72,11 @@ def missing() -> str:
 
 
 class SlurmCluster:
-    """A controller and its nodes; `env` is what commands need to reach them."""
+    """A controller and its nodes; `env` has the environment variables that commands need."""
 
     def __init__(self, nodes: int = 3, purge_s: int = 300, memory_mb: int = 1000, cpus: int = 2) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="heron-slurm-"))
-        # Control groups have the names of nodes, and other tests may run at the same time.
+        # Node names must be unique, because they name control groups, and other tests may run at the same time.
         self.nodes = [f"h{os.getpid()}n{number}" for number in range(1, nodes + 1)]
         ports = free_ports(nodes + 1)
         host = socket.gethostname().partition(".")[0]
@@ -140,16 +140,16 @@ class SlurmCluster:
             )
 
     def start_node(self, name: str) -> None:
-        """Its slurmd."""
+        """Start the slurmd of a node."""
         self._spawn(name, "slurmd", "-D", "-N", name)
 
     def lose_node(self, name: str) -> None:
-        """Kill its slurmd; what it has started runs on."""
+        """Kill the slurmd of a node; processes that it has started continue."""
         self._processes[name].kill()
         self._processes[name].wait()
 
     def reboot_node(self, name: str) -> None:
-        """As if a node that is lost were booted: nothing of its jobs is left, and its slurmd says when it began."""
+        """Simulate the reboot of a lost node: end its jobs, and start slurmd as after a boot."""
         for file in Path(f"/sys/fs/cgroup/freezer/slurm_{name}").rglob("cgroup.procs"):
             for pid in file.read_text().split():
                 with suppress(ProcessLookupError):
@@ -157,20 +157,20 @@ class SlurmCluster:
         self._spawn(name, "slurmd", "-D", "-b", "-N", name)
 
     def stop_controller(self) -> None:
-        """As if the machine of slurmctld did not answer."""
+        """Stop slurmctld, as if its machine did not answer."""
         self._processes["slurmctld"].send_signal(signal.SIGSTOP)
 
     def continue_controller(self) -> None:
         self._processes["slurmctld"].send_signal(signal.SIGCONT)
 
     def run(self, *argv: str) -> str:
-        """What a command of Slurm prints."""
+        """Run a command of Slurm; return its output."""
         done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == 0, f"{argv}: {done.stderr}"
         return done.stdout
 
     def states(self) -> dict[str, str]:
-        """The nodes and their states; empty while the controller does not answer."""
+        """Return the states by node; empty while the controller does not answer."""
         try:
             done = subprocess.run(
                 ["sinfo", "-h", "-N", "-p", "batch", "-o", "%N %T"],
@@ -200,11 +200,11 @@ class SlurmCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _left_over(self) -> list[psutil.Process]:
-        """Step daemons outlive their slurmd, and with them what they run."""
+        """Return the remaining step daemons and their jobs, which outlive their slurmd."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                # psutil reads the environment of a daemon that has changed its title not to its end.
+                # psutil reads only a part of the environment of a daemon that has changed its title.
                 variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
                 if f"SLURM_CONF={self.env['SLURM_CONF']}".encode() in variables:
                     found += [process, *process.children(recursive=True)]
@@ -212,7 +212,7 @@ class SlurmCluster:
 
 
 def _removed(folder: str) -> bool:
-    """A control group can be removed once its processes are gone."""
+    """Remove a control group, which is possible once its processes have ended; return whether it is removed."""
     with suppress(OSError):
         os.rmdir(folder)
     return not os.path.exists(folder)
@@ -220,7 +220,7 @@ def _removed(folder: str) -> bool:
 
 @contextmanager
 def slurm_cluster(nodes: int = 3, purge_s: int = 300, memory_mb: int = 1000, cpus: int = 2) -> Iterator[SlurmCluster]:
-    """A cluster for the length of a block."""
+    """Run a cluster while the context is entered."""
     cluster = SlurmCluster(nodes, purge_s, memory_mb, cpus)
     try:
         yield cluster

@@ -1,4 +1,4 @@
-"""`heron` on a Slurm of the tests' own, and what its scheduler and Slurm say of a topology's containers."""
+"""Runs `heron` on the tests' Slurm, and reads a topology's containers from the scheduler and from Slurm."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.judged import SMALL, OnCluster
 from tests.support.slurm import SlurmCluster
 
 NAME = "WordCount"
-#: How often the containers of `Judged` may fail.
+#: Restart budget of the containers of `Judged`.
 RESTARTS = 1
 ROOMS: Mapping[str, Mapping[str, Any]] = {
     "engine": {"kind": "slurm", "renew_s": 1, "fence_s": 6, "lost_s": 12, "permit_s": 30, "poll_s": 0.5},
-    # Two containers do not fit one host.
+    # Two containers do not fit on one host.
     "packing": {"instance_ram_bytes": "150MB", "instance_cpu": 0.25},
 }
 
@@ -34,7 +34,7 @@ def rooms_of(hosts: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[str, d
 
 
 class Submitted(OnCluster):
-    """Any topology."""
+    """Runs `heron` with any topology on the cluster `hpc`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Submitted(OnCluster):
 
 
 class Judged(judged.Judged):
-    """It is submitted at once."""
+    """The topology of `heron verify` on Slurm, submitted on creation."""
 
     def __init__(self, cluster: SlurmCluster, home: Path, folder: Path, mode: str, **rooms: Mapping[str, Any]) -> None:
         shared = folder / "shared"
@@ -60,7 +60,7 @@ class Judged(judged.Judged):
 
 
 def processes_of(engine_id: str) -> list[psutil.Process]:
-    """Of one job, its first process first."""
+    """Return the processes of a job, beginning with the first process."""
     job, _, index = engine_id.partition("_")
     found = []
     for process in psutil.process_iter():

@@ -1,6 +1,6 @@
-"""An executor that does as the file `$TMPDIR/act` says, and writes down how it was started.
+"""An executor that follows the file `$TMPDIR/act` and records how it was started.
 
-It takes the arguments of `python -m heronpy.executor`, dies with its parent and gives its signs of life.
+It accepts the arguments of `python -m heronpy.executor`, dies with its parent, and reports that it is alive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> int:
     stubborn = (folder / "stubborn").exists()
     if stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # One that leaves the session and its parent.
+    # A process that leaves the session and its parent.
     escaped = subprocess.Popen(
         [sys.executable, "-c", "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(300)"],
         stdout=subprocess.DEVNULL,

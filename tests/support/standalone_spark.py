@@ -1,4 +1,4 @@
-"""A standalone Spark cluster and a Spark Connect server, as processes of this machine, from the pyspark package."""
+"""Runs a standalone Spark cluster and a Spark Connect server on this machine, from the pyspark package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class StandaloneSpark:
-    """A master, and workers, with one core each if nothing else is said. `url` is the master's."""
+    """A master, and workers with one core each by default. `url` is the URL of the master."""
 
     def __init__(self, address: str, workers: int, folder: Path, cores: int = 1, memory: str = "1200m") -> None:
         self.address, self.folder = address, folder
@@ -63,7 +63,7 @@ class StandaloneSpark:
         return process
 
     def executors(self) -> list[psutil.Process]:
-        """The processes in which tasks of applications run."""
+        """Return the executor processes, which run the tasks of applications."""
         below: list[psutil.Process] = []
         for worker in self.workers:
             with suppress(psutil.Error):
@@ -71,7 +71,7 @@ class StandaloneSpark:
         return [one for one in below if _runs(one, "CoarseGrainedExecutorBackend")]
 
     def lose(self, daemon: subprocess.Popen[bytes], but: Container[int] = ()) -> None:
-        """End a daemon and its descendants at once and silently, as when their host is lost. Pids in `but` stay."""
+        """Kill a daemon and its descendants immediately, as if their host were lost, except the pids in `but`."""
         processes = [psutil.Process(daemon.pid), *psutil.Process(daemon.pid).children(recursive=True)]
         processes = [one for one in processes if one.pid not in but]
         for process in processes:
@@ -82,7 +82,7 @@ class StandaloneSpark:
                 process.kill()
 
     def kill_application(self) -> None:
-        """The newest one, as a person does on the page of the master."""
+        """Kill the newest application, as a user does on the master's page."""
         log = (self.folder / "master.log").read_text(errors="replace")
         page = re.search(r"MasterWebUI: .*started at \S+:(\d+)", log)
         applications = re.findall(r"Registered app .* with ID (\S+)", log)
@@ -90,7 +90,7 @@ class StandaloneSpark:
         address = f"http://{self.address}:{page[1]}"
         browser = build_opener(HTTPCookieProcessor())
         with browser.open(f"{address}/", timeout=20) as answer:
-            # Later releases take only what comes from their own page.
+            # Later releases accept requests only from their own page.
             token = re.search(r'csrfToken"[^>]*value="([^"]+)"', answer.read().decode())
         fields = {"id": applications[-1], "terminate": "true"} | ({"csrfToken": token[1]} if token else {})
         with browser.open(f"{address}/app/kill/", urlencode(fields).encode(), timeout=20):
@@ -116,7 +116,7 @@ def standalone_spark(
 
 @contextmanager
 def spark_connect(address: str = "127.0.0.1") -> Iterator[str]:
-    """The URL of a Spark Connect server."""
+    """Start a Spark Connect server; yield its URL."""
     port = free_port(address)
     settings = {
         "spark.driver.host": address,
@@ -132,7 +132,7 @@ def spark_connect(address: str = "127.0.0.1") -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="hp-connect-") as folder:
         with open(Path(folder) / "log", "wb") as out:
             process = subprocess.Popen(
-                # Spark counts it among its daemons, whose memory has the last word.
+                # Spark runs this server as a daemon, so the daemons' memory setting has precedence.
                 command, env=environment(address) | {"SPARK_DAEMON_MEMORY": "1g"},
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, start_new_session=True,
             )  # fmt: skip
@@ -164,7 +164,7 @@ def spark_home() -> Path:
 
 
 def _runs(process: psutil.Process, main: str) -> bool:
-    """Whether a process has that word among its arguments; a process that has just ended has none."""
+    """Whether a process has this word among its arguments; False if it has just ended."""
     try:
         return any(main in word for word in process.cmdline())
     except psutil.Error:
@@ -187,7 +187,7 @@ def answers(address: str, port: int) -> bool:
 
 
 def end_all(process: subprocess.Popen[bytes]) -> None:
-    """End a process and what it has started."""
+    """End a process and its descendants."""
     with suppress(psutil.Error):
         for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.Error):

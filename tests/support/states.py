@@ -1,4 +1,4 @@
-"""The tasks of a component with their state on a real store, driven as a running topology would."""
+"""The tasks of a component, with state in a real store, driven as in a running topology."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NAME = "counts"
 
 
 def launch_of(working_dir: Path, topology_id: str = "wordy1", **settings: Any) -> LaunchSpec:
-    """The launch file of a topology that keeps its checkpoints as these settings say."""
+    """Return the launch file of a topology with these checkpoint settings."""
     working_dir.mkdir(parents=True, exist_ok=True)
     return launch_spec("wordy", topology_id, working_dir, settings={"checkpoint": settings})
 
 
 class Tasks:
-    """All tasks of one component, of one attempt."""
+    """All tasks of one component in one restore attempt."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Tasks:
         return self.stores.store
 
     def state(self, key: Any, name: str = NAME, ttl_s: float | None = None) -> Any:
-        """The keyed state that a key belongs to."""
+        """Return the keyed state of the task that owns this key."""
         group = self.tasks[0].owner.group_of(key)
         [task] = [task for task in self.tasks if task.owner.owns(group)]
         return task.keyed(name, ttl_s)
 
     def content(self, name: str = NAME) -> dict[Any, Any]:
-        """The keys of all tasks; no two hold the same."""
+        """Return the keys of all tasks, and check that no two tasks hold the same key."""
         found: dict[Any, Any] = {}
         for task in self.tasks:
             mine = dict(task.keyed(name).items())
@@ -70,7 +70,7 @@ class Tasks:
         return Taken(self, number, [task.capture(number) for task in self.tasks])
 
     def checkpoint(self, number: int, kind: checkpoint_pb2.Kind = checkpoint_pb2.CHECKPOINT) -> Taken:
-        """A whole checkpoint, complete."""
+        """Take a checkpoint of all tasks and complete it."""
         taken = self.begin(number)
         taken.persist()
         taken.write(kind)
@@ -80,7 +80,7 @@ class Tasks:
 
 @dataclass
 class Taken:
-    """One checkpoint of these tasks."""
+    """A checkpoint of these tasks."""
 
     tasks: Tasks
     number: int
@@ -90,7 +90,7 @@ class Taken:
 
     def persist(self) -> None:
         for task, capture in zip(self.tasks.tasks, self.captures, strict=True):
-            # As it comes back from a forked child.
+            # In the form in which a forked child returns it.
             snapshot = checkpoint_pb2.TaskSnapshot.FromString(capture.persist().SerializeToString())
             self.metadata.tasks.append(snapshot)
             task.persisted(self.number, snapshot)

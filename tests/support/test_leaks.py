@@ -1,4 +1,4 @@
-"""What a test leaves behind is found and killed, whichever home it has made for itself."""
+"""Processes that a test leaves behind are found and killed, whatever home they use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.leaks import LeakCheck, processes_of
 
 @pytest.mark.parametrize("home", ["home", "t/heron-load-home-x"])
 def test_processes_of_homes_below_the_folder_of_a_test_are_killed(tmp_path: Path, home: str) -> None:
-    """`heron verify` makes one among the temporary files; killed, it leaves its topology there."""
+    """`heron verify` creates a home among the temporary files; if it is killed, its topology remains."""
     environ = {**os.environ, "HERON_HOME": str(tmp_path / home)}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environ) as process:
         try:

@@ -1,4 +1,4 @@
-"""Launch files and plans for tests of the processes that host a topology."""
+"""Launch files and plans, for tests of a topology's processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.leaks import processes_of
 
 
 def packing_plan(containers: dict[int, list[tuple[str, int]]], version: int = 1) -> plan_pb2.PackingPlan:
-    """container -> [(component, task)]"""
+    """Return the packing plan for a map from container to (component, task) pairs."""
     plan = plan_pb2.PackingPlan(id="test", version=version)
     for number, instances in containers.items():
         container = plan.containers.add(id=number)
@@ -32,7 +32,7 @@ def packing_plan(containers: dict[int, list[tuple[str, int]]], version: int = 1)
 
 @dataclass
 class Deployed:
-    """A topology whose state and launch file exist, and nothing else."""
+    """A topology of which only the state and the launch file exist."""
 
     launch: LaunchSpec
     launch_file: str
@@ -47,27 +47,26 @@ class Deployed:
         self.state.set(paths.packing_plan(self.launch.topology), plan.SerializeToString())
 
     def behave(self, **behaviour: dict[str, Any]) -> None:
-        """Say what the fake children do, by name (with _ for -)."""
+        """Set the behaviour of fake children, by name (with _ instead of -)."""
         draft = self.working_dir / "behaviour.new"
         draft.write_text(json.dumps(behaviour))
         draft.rename(self.working_dir / "behaviour.json")
 
     def starts(self, name: str) -> list[tuple[int, int]]:
-        """(pid, epoch) of each start of a fake child."""
+        """Return (pid, epoch) for each start of a fake child."""
         path = self.working_dir / "starts"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(int(pid), int(epoch)) for who, pid, epoch in lines if who == name]
 
     def causes(self, container: int) -> list[tuple[str, str]]:
-        """Why each start of a container with fake children follows another: reason and text."""
+        """Return the cause (reason and text) of each start of a container with fake children."""
         lines = map(json.loads, (self.working_dir / "causes").read_text().splitlines())
         return [(reason, text) for number, reason, text in lines if number == container]
 
     def clean_up(self) -> None:
-        """After its processes were told to stop, or killed: close the state, and remove the files of sockets.
+        """Close the state and remove the socket files, after the processes were stopped or killed.
 
-        Processes end a moment after the one above them, and write files until then; those that stay are for
-        the check of leaks to name.
+        Processes end a moment after their parent, and write files until then. The leak check reports files that remain.
         """
         deadline = time.monotonic() + 10
         while processes_of(os.environ["HERON_HOME"]) and time.monotonic() < deadline:
@@ -80,7 +79,7 @@ class Deployed:
         path = self.launch.log_dir / f"{name}.log"
         try:
             return path.read_text()
-        except FileNotFoundError:  # not begun, or being rotated
+        except FileNotFoundError:  # not started, or being rotated
             return ""
 
 
@@ -93,7 +92,7 @@ def deploy(
     engine: str = "",
     **fields: Any,
 ) -> Deployed:
-    """Write the files and nodes of `heron submit` before it starts the scheduler; `fields` are those of the launch."""
+    """Write the files and nodes that `heron submit` writes before it starts the scheduler; return the topology."""
     topology_id = "word-count-1"
     working_dir = home / "topologies" / "local" / "me" / "word-count"
     working_dir.mkdir(mode=0o700, parents=True)

@@ -1,4 +1,4 @@
-"""Asks a tracker at the address that `heron ui` prints: only browsers know where a name below .localhost is."""
+"""Sends requests to the address that `heron ui` prints, because only browsers resolve names below .localhost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.request import Request
 
 
 def request_to(url: str) -> Request:
-    """The request that goes to this machine, and names the tracker in its Host header."""
+    """Return a request to this machine that names the tracker in the Host header."""
     place = urlsplit(url)
     where = f"http://127.0.0.1:{place.port}{place.path}" + (f"?{place.query}" if place.query else "")
     return Request(where, headers={"Host": place.netloc})

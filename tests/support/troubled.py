@@ -1,9 +1,9 @@
-"""Topologies with one trouble each, for what `heron doctor` says of it; `topologies/sick.py` has five more.
+"""Topologies with one problem each, for tests of `heron doctor`; `topologies/sick.py` has five more.
 
     heron submit local tests/support/troubled.py Troubled --what hung --ill FILE
 
-The trouble lasts while the file exists, so that a test can end it, or begin it when the topology has run for a while.
-Rates are small: a machine that others use must be able to keep up with them.
+The problem lasts while the file exists, so a test can start and end it. The rates are low, so that a busy machine can
+keep up.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from heronpy import (
 from heronpy.api import api_constants as constants
 
 KINDS = ("hung", "raises", "scant", "limit", "batches", "checkpoints", "backlog", "no input", "late", "worse", "spare")
-#: Tuples a second, of each kind: the others emit 100.
+#: Tuples per second by problem; 100 for all others.
 RATES = {"scant": 400, "backlog": 20, "limit": 1000, "batches": 300}
-#: Limits of what is pending, where acks come late; `batches` are acked together, one of them about every two seconds.
+#: Limits of pending tuples for problems with late acks; `batches` acks a batch about every two seconds.
 PENDING = {"limit": 20, "batches": 200, "late": 10_000}
 BATCH_S = 2.0
 
 
 class Ill:
-    """Whether the trouble lasts; looks at the file twenty times a second at most."""
+    """Whether the problem lasts; reads the file at most twenty times a second."""
 
     def __init__(self, config: dict[str, Any], what: str = "") -> None:
         self.there = not what or config["troubled.what"] == what
@@ -50,7 +50,7 @@ class Ill:
 
 
 class Source(Spout):
-    """Emits numbers at a steady rate; with `backlog`, once many at a time."""
+    """Emits numbers at a steady rate; with `backlog`, it once emits many at a time."""
 
     outputs = ["number"]
 
@@ -59,7 +59,7 @@ class Source(Spout):
         self.dry, self.burst = Ill(config, "no input"), Ill(config, "backlog")
         self.rate = RATES.get(config["troubled.what"], 100)
         self.due = time.monotonic()
-        # A source that waits for nobody's sake: what it did not emit is gone, so that its pending tuples grow slowly.
+        # The source makes up for at most makes_up_s of delay, so that its pending tuples grow slowly.
         self.makes_up_s = 0.0 if config["troubled.what"] == "batches" else 1.0
         self.tracked = bool(config.get(constants.TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE")
         self.left = 6000 if config["troubled.what"] == "backlog" else 0
@@ -77,19 +77,19 @@ class Source(Spout):
             if not self.dry:
                 self.emit([number], tup_id=number if self.tracked else None)
                 if self.tracked:
-                    return  # how many are pending decides when the next one comes
+                    return  # the number of pending tuples determines the time of the next call
         self.wait(0.005)
 
 
 def compute(for_s: float) -> None:
-    """Use this much CPU."""
+    """Use this many seconds of CPU."""
     ends_at = time.thread_time() + for_s
     while time.thread_time() < ends_at:
         pass
 
 
 class Work(Bolt):
-    """Hands numbers on; or hangs, raises, computes for longer or is just too slow for what comes."""
+    """Passes numbers on; or hangs, raises, computes longer, or is too slow for its input."""
 
     outputs = ["number"]
 
@@ -105,7 +105,7 @@ class Work(Bolt):
             raise ValueError(f"number {tup.values[0]} is unlucky")
         elif self.what == "scant":
             compute(0.002)
-            time.sleep(0.003)  # a part of the time, so that a machine with other work to do is not full
+            time.sleep(0.003)  # only a part of the time, so that a busy machine is not overloaded
         elif self.what == "backlog":
             compute(0.01)
             time.sleep(0.014)
@@ -116,7 +116,7 @@ class Work(Bolt):
 
 
 class Store(Bolt):
-    """Takes numbers; with `limit` and `late`, acks each a while later, and with `batches` all of them at times."""
+    """Receives numbers; with `limit` and `late`, acks each number later, and with `batches`, acks them in batches."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.after_s = {"limit": 0.5, "batches": BATCH_S, "late": 2.0}.get(config["troubled.what"], 0.0)
@@ -139,7 +139,7 @@ class Store(Bolt):
 
 
 class CountedSource(Source, StatefulComponent):
-    """Counts, with a state."""
+    """A spout whose state is a counter."""
 
     def init_state(self, stateful_state: HashMapState) -> None:
         self.state = stateful_state
@@ -160,7 +160,7 @@ class Unsaved(Store, StatefulComponent):
 
 
 def troubled(name: str, what: str, ill: str) -> TopologyBuilder:
-    """The topology with this trouble."""
+    """Return the topology with this problem."""
     builder = TopologyBuilder(name)
     stateful = what == "checkpoints"
     source = builder.add_spout("source", CountedSource if stateful else Source, par=1)

@@ -1,11 +1,11 @@
-"""Topologies as users write them into a file, for tests that submit them."""
+"""Topologies in files, as users write them, for tests of submits."""
 
 from __future__ import annotations
 
 import textwrap
 from pathlib import Path
 
-#: What every program begins with: a counting spout that ends, a bolt that passes on, a sink.
+#: Prelude of each program: a finite counting spout, a bolt that passes tuples on, and a sink.
 PRELUDE = """\
 import time
 
@@ -49,14 +49,14 @@ class Sink(Bolt):
 
 
 def write_program(folder: Path, body: str, name: str = "topo.py") -> Path:
-    """Write a program of the prelude and `body`."""
+    """Write a program that consists of the prelude and `body`; return its path."""
     path = folder / name
     path.write_text(PRELUDE + "\n" + textwrap.dedent(body), encoding="utf-8")
     return path
 
 
 def chain(name: str, spout: str = "Numbers", bolt: str = "Pass", config: str = "{}", guarded: bool = True) -> str:
-    """The end of a program: spout -> bolt -> sink, built by main()."""
+    """Return the end of a program: main() builds spout -> bolt -> sink."""
     return textwrap.dedent(
         f"""
         def main():

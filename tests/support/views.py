@@ -1,4 +1,4 @@
-"""Answers of a topology master in which nothing is known but what a test says."""
+"""Makes answers of a topology master in which all fields are unknown, except those that a test sets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from heronpy.views.traces import Traces
 
 
 def component_load(name: str, **fields: Any) -> ComponentLoad:
-    """A row with these fields; all others are unknown."""
+    """Return a row with these fields; all other fields are unknown."""
     empty: dict[str, Any] = {one.name: None for one in structs.fields(ComponentLoad) if one.required}
     return ComponentLoad(**(empty | {"name": name, "kind": "bolt", "tasks": 1, "up": 1} | fields))
 
 
 def load_answer(*components: ComponentLoad, **fields: Any) -> LoadAnswer:
-    """An answer without any figure, but for these fields of it or of its `Load`."""
+    """Return an answer without figures, except these fields of the answer or of its `Load`."""
     load: dict[str, Any] = {one.name: None for one in structs.fields(Load) if one.required}
     load |= {"plan_version": 0, "state": "STARTING", "cause": "", "at": 0.0, "edges": [], "culprits": []}
     load |= {one.name: fields.pop(one.name) for one in structs.fields(Load) if one.name in fields}
@@ -30,19 +30,19 @@ def load_answer(*components: ComponentLoad, **fields: Any) -> LoadAnswer:
 
 
 def event(number: int = 1, **fields: Any) -> Event:
-    """An event with these fields; all others are unknown."""
+    """Return an event with these fields; all other fields are unknown."""
     empty = {"at": 0.0, "first_at": 0.0, "times": 1, "kind": "life", "lasted_s": None, "warning": False}
     texts = dict.fromkeys(("subject", "reason", "text", "detail"), "")
     return Event(number=number, **(empty | texts | fields))
 
 
 def events(*known: Event, last: int = 0, forgotten: int = 0) -> Events:
-    """An answer with these events."""
+    """Return an answer with these events."""
     return Events(events=list(known), last=last, forgotten=forgotten, start=None)
 
 
 def timeline(first: float = 0.0, points: int = 0, **series: list[float | None]) -> Timeline:
-    """Minutes with these series, which are called `component__metric`; the topology's begin with `__`."""
+    """Return minutes with these series, named `component__metric`; names of the topology's series begin with `__`."""
     return Timeline(
         times=[first + 60.0 * point for point in range(points)],
         step_s=60.0,
@@ -55,6 +55,6 @@ def timeline(first: float = 0.0, points: int = 0, **series: list[float | None]) 
 
 
 def traces(**fields: Any) -> Traces:
-    """An answer without any trace, but for these fields."""
+    """Return an answer with these fields and no traces."""
     empty = dict.fromkeys(("at", "matching", "kept", "discarded", "under_way"), 0)
     return Traces(**(empty | {"hops": [], "traces": [], "p50_s": None, "p99_s": None} | fields))

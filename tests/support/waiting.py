@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "the condition") -> T:
-    """The first true value of the condition."""
+    """Wait for a true value of the condition; return it. Raises AssertionError after the timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -23,7 +23,7 @@ def wait_for(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "t
 
 
 async def eventually(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "the condition") -> T:
-    """The same on an event loop."""
+    """Wait like `wait_for`, without blocking the event loop."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()

@@ -1,7 +1,8 @@
-"""A process that has imported `heron` and forks for each command that reads: tests ask in a loop, and a new interpreter
-for each look takes ten times as much of the machine that the topology needs.
+"""A process that has imported `heron` and forks for each read-only command, which costs a tenth of the CPU of a new
+interpreter.
 
-Only commands that start no process run this way: what a fork starts could be told from what `heron` starts.
+Only commands that start no process run this way, because a process started by the fork differs from one that `heron`
+starts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _REQUEST_BYTES = 1 << 20
 
 
 class Warm:
-    """The process, as long as it is not closed."""
+    """The process, until it is closed."""
 
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -35,7 +36,7 @@ class Warm:
             )
 
     def run(self, words: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float) -> tuple[int, str, str]:
-        """Exit code and output of a command."""
+        """Run a command; return its exit code and output."""
         with os.fdopen(os.memfd_create("out"), "rb") as out, os.fdopen(os.memfd_create("err"), "rb") as err:
             self._number += 1
             request = json.dumps([self._number, list(words), dict(env), str(cwd)]).encode()
@@ -43,7 +44,7 @@ class Warm:
             self._ours.settimeout(timeout_s)
             try:
                 number = code = 0
-                while number != self._number:  # the answer to a test that was interrupted is still to be read
+                while number != self._number:  # an unread answer to an interrupted test may come first
                     answer = self._ours.recv(64)
                     assert answer, "the process that runs commands has ended"
                     number, code = map(int, answer.split())
@@ -59,12 +60,12 @@ class Warm:
         self._process.wait()
 
 
-#: Of this process of pytest, while there is one.
+#: The warm process of this pytest process, if it runs.
 here: Warm | None = None
 
 
 def serve(requests: socket.socket) -> None:
-    """Serve until the pipe ends; returns in each child, which then runs its command."""
+    """Serve until the pipe is closed. Returns in each forked child, which then runs its command."""
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 2)
         if not request:
@@ -89,7 +90,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def main() -> None:
-    """Import what the commands import, and serve them."""
+    """Import the modules of the commands, and serve commands."""
     from heronpy import clusters
     from heronpy.cli import look, verbs
     from heronpy.cli.start import main as heron
@@ -100,12 +101,12 @@ def main() -> None:
     for name in ("render", "flags.arguments", "flags.complete"):
         importlib.import_module(f"heronpy.cli.{name}")
     importlib.import_module("heronpy.statemgr.localfs")
-    gc.freeze()  # else the first collection of each child copies all of it
+    gc.freeze()  # otherwise, the first garbage collection of each child copies all of it
     serve(socket.socket(fileno=os.dup(0)))
     code = heron()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # what Python tears down at its end is most of what a look costs
+    os._exit(code)  # skip the clean-up of Python, which is most of the cost of a command
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small wheels, and wheelhouses of them, without an index."""
+"""Makes small wheels and wheelhouses, without an index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def make_wheel(folder: Path, name: str, version: str = "1.0", requires: str = "", tag: str = "py3-none-any") -> Path:
-    """A wheel of one module, which has a VERSION, and of one command."""
+    """Make a wheel with one module, which has a VERSION, and one command."""
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     files = {
@@ -32,7 +32,7 @@ def _sum(text: str) -> str:
 
 
 def house(archive: Path, *wheels: Path) -> Path:
-    """A wheelhouse of wheels."""
+    """Make a wheelhouse of wheels."""
     with zipfile.ZipFile(archive, "w") as made:
         for wheel in wheels:
             made.write(wheel, wheel.name)

@@ -1,6 +1,6 @@
-"""ZooKeeper servers of the tests' own: loopback only, a temporary folder, no admin port.
+"""Runs ZooKeeper servers for tests, on loopback only, in a temporary folder, without an admin port.
 
-Their jars are those inside the pyspark package, or Debian's zookeeper package.
+The jars come from the pyspark package or from Debian's zookeeper package.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ syncLimit=25
 
 
 def classpath() -> tuple[str, str]:
-    """The jars, or why there is no ZooKeeper on this machine."""
+    """Return the class path, and the reason why ZooKeeper cannot run on this machine; one of them is empty."""
     if shutil.which("java") is None:
         return "", "java is not installed"
     if find_spec("kazoo") is None:
@@ -55,7 +55,7 @@ def classpath() -> tuple[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free."""
+    """Return this number of free ports."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -64,7 +64,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class ZooKeeperServer:
-    """One server, which can be stopped and started again with what it stored."""
+    """One server, which can be stopped and started again with its data."""
 
     def __init__(self, jars: str, port: int = 0, number: int = 0, members: str = "") -> None:
         self._jars = jars
@@ -104,11 +104,11 @@ class ZooKeeperServer:
             stderr=subprocess.DEVNULL,
             preexec_fn=lambda: die_with_parent(signal.SIGKILL, parent),
         )
-        if not self._member:  # which can serve only with others
+        if not self._member:  # a member can serve only with other members
             wait_for(self.serves, START_S, "ZooKeeper serving")
 
     def stop(self) -> None:
-        """As if the machine failed."""
+        """Kill the server, as if its machine had failed."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -119,7 +119,7 @@ class ZooKeeperServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def ask(self, word: str) -> str:
-        """The answer to one of ZooKeeper's four-letter words; empty while it does not serve."""
+        """Send one of ZooKeeper's four-letter words; return the answer, "" while the server does not serve."""
         answer = b""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=0.5) as connection:
@@ -131,12 +131,12 @@ class ZooKeeperServer:
         return answer.decode()
 
     def writes(self) -> int:
-        """How many changes there were, of nodes and of sessions."""
+        """Return the number of changes to nodes and sessions so far."""
         [line] = [line for line in self.ask("srvr").splitlines() if line.startswith("Zxid:")]
         return int(line.partition(":")[2], 16)
 
     def serves(self) -> bool:
-        """Whether it answers clients."""
+        """Whether the server answers clients. Raises AssertionError if it has ended."""
         assert self._process is not None
         if self._process.poll() is not None:
             raise AssertionError(f"ZooKeeper ended with code {self._process.returncode}; see {self.folder}")
@@ -144,7 +144,7 @@ class ZooKeeperServer:
 
 
 class ZooKeeperEnsemble:
-    """Three servers that serve as long as two of them live; one that is left alone is read-only."""
+    """Three servers, which serve while two of them run; a server that runs alone is read-only."""
 
     def __init__(self, jars: str) -> None:
         ports = free_ports(9)

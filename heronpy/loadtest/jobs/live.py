@@ -1,4 +1,4 @@
-"""The duration of changes to a running job, and the cost of many topologies in the slots of a pool."""
+"""Measures the duration of changes to a running job, and the cost of many topologies in the slots of a pool."""
 
 from __future__ import annotations
 

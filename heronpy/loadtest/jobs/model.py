@@ -26,7 +26,7 @@ from heronpy.views.findings import CALM, Finding
 
 HOSTS: Final = ("a", "b")
 CORES: Final = 16
-#: Start of the model's time, a midnight.
+#: Start of model time, at midnight.
 START_S: Final = 86_400.0 * 20_000
 #: Bytes in the queue of a full bolt, and of a bolt that is not full.
 _QUEUE_FULL, _QUEUE = 1_000_000, 1_000
@@ -62,8 +62,9 @@ class Part(Struct, kw_only=True):
 class Fault(Struct, frozen=True):
     """A temporary problem.
 
-    `much` depends on the kind: a share, such as the remaining share of a rate, a factor, a rate, or the number of other
-    programs' threads that are always busy on the host `part` (on each host if `part` is a component).
+    Depending on the kind, `much` is a share (such as the remaining share of a rate), a factor, a rate, or the number of
+    always busy threads of other programs. These threads run on the host `part`, or on all hosts if `part` is a
+    component.
     """
 
     kind: str
@@ -84,7 +85,7 @@ class _Step(Struct):
 
 
 class Minutes(Protocol):
-    """The interface of a job's history; see `heronpy.scaling.history`."""
+    """The interface of the history of a job's demand; see `heronpy.scaling.history`."""
 
     def add(self, now: float, rates: Mapping[str, tuple[float, float | None]]) -> None:
         """Record the demand on each component."""

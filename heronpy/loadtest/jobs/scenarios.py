@@ -1,4 +1,4 @@
-"""Scenarios of the model, each determined by its seed, and the scaler's wrong decisions. Has no side effects."""
+"""Scenarios for the model, each determined by a seed, and checks for wrong decisions. Has no side effects."""
 
 from __future__ import annotations
 

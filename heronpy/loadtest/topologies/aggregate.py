@@ -96,7 +96,7 @@ class TotalsBolt(CountingSink):
         self.lines = self.counted()
 
     def counted(self) -> int:
-        """Number of lines counted under the first kind of key; each line is counted once under each kind."""
+        """Return the number of lines counted under the first kind of key; each line counts once under each kind."""
         return sum(count for (kind, _, _), count in self.counts.items() if kind == KINDS[0])
 
     def process(self, tup: Any) -> None:

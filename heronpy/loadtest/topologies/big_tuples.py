@@ -12,13 +12,13 @@ from heronpy.loadtest.topologies.passthrough import PacedSpout
 
 
 def payload_of(size: int) -> bytes:
-    """A payload of the given size, with varying bytes."""
+    """Return a payload of the given size, with varying bytes."""
     pattern = b"%08d" % size + bytes(range(256))
     return (pattern * (size // len(pattern) + 1))[:size]
 
 
 def sizes_of(spec: dict[str, Any]) -> list[int]:
-    """The sizes in turn: doubling from the smallest to the largest, or only the requested size."""
+    """Return the sizes in order, doubling from the smallest to the largest, or only the requested size."""
     if spec["payload_bytes"]:
         return [spec["payload_bytes"]]
     p = spec["parameters"]

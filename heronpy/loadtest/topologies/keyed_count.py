@@ -1,10 +1,10 @@
 """Counts the lines of each user: lines -> parse (shuffle) -> count (fields, keyed state) -> store.
 
 `work` selects a variant. `held` sleeps at each line while the file `hold` exists; a process with a unit creates the
-file `hold-<pid>`. `slow` sleeps `line_s` at each line and records each attempt at a unit. It sleeps ten times as long
-at lines of the user `heavy`, and, if `slow_process` is set, in the first process with a unit. `broken` raises for one
-user. `live` follows the files, and records when a line of the user `live` arrives. `wide` reads no lines: it counts
-the tuples of `splits` splits, of `SPLIT_BYTES` each.
+file `hold-<pid>`. `slow` sleeps `line_s` at each line and records each attempt at a unit. The sleep is ten times as
+long at lines of the user `heavy`. With `slow_process`, it is also ten times as long in the first process with a unit.
+`broken` raises for one user. `live` follows the files, and records when a line of the user `live` arrives. `wide` reads
+no lines: it counts the tuples of `splits` splits, of `SPLIT_BYTES` each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from heronpy.loadtest.topologies.log_units import ATTEMPTS, SLOW, SLOWER, is_slo
 from heronpy.loadtest.topologies.parts import KEY, submit
 
 HOLD, LIVE, BROKEN, HEAVY, HELD_S = "hold", "live", "user7", "heavy", 0.005
-#: `wide`: tuples of a split, and bytes of each.
+#: `wide`: number of tuples per split, and bytes per tuple.
 WIDE, WIDE_BYTES = 128_000, 1000
 SPLIT_BYTES = WIDE * WIDE_BYTES
 

@@ -31,10 +31,10 @@ from heronpy.loadtest.histogram import Histogram
 
 #: Configuration key of the specification.
 KEY = "load_test"
-#: Interval at which sinks record their progress; it costs nothing per tuple.
+#: Interval at which sinks record their progress, without a cost per tuple.
 TICK_MS = 100
 MARK_S = 0.02
-#: Number of lanes into which the tuples of a spout are divided, evenly among 2 to 6 tasks, and the log of these lanes.
+#: Number of lanes among which a spout's tuples are divided, evenly for 2 to 6 tasks, and the name of their log.
 LANES, LOG = 120, "load"
 
 
@@ -78,7 +78,7 @@ class Report:
         #: (monotonic seconds, tuples so far)
         self.timeline: list[tuple[float, int]] = []
         self._next_mark = 0.0
-        #: Tuples that `passes` has yielded, without those of the current pass.
+        #: Number of tuples that `passes` has yielded in complete passes.
         self.emitted = 0
         self._pass: Iterator[Any] = iter(())
         self._pass_size = 0
@@ -94,7 +94,7 @@ class Report:
         self._pass_size = 0
 
     def position(self) -> int:
-        """Return the number of tuples yielded, from the iterator's remaining length, at no cost per tuple."""
+        """Return the number of yielded tuples, computed from the iterator's remaining length."""
         return self.emitted + max(0, self._pass_size - operator.length_hint(self._pass))
 
     def mark(self, count: int, now: float | None = None) -> None:
@@ -162,12 +162,12 @@ class Pace:
         self.start_ns = 0
 
     def total(self, duration_s: float) -> int:
-        """Number of tuples due within `duration_s`, including the whole burst."""
+        """Return the number of tuples due within `duration_s`, including the whole burst."""
         plain = duration_s - self.burst_ns / 1e9
         return round(plain * 1e9 / self.interval_ns) + self.within
 
     def due_ns(self, number: int) -> int:
-        """The intended time of tuple `number`, counted from 0."""
+        """Return when tuple `number`, counted from 0, is due."""
         if number <= self.before:
             after = number * self.interval_ns
         elif number <= self.before + self.within:
@@ -245,11 +245,11 @@ class LoadSpout(Spout, StatefulComponent):
         return self.sent
 
     def kept_position(self) -> int:
-        """Number of tuples that were emitted before the restored checkpoint."""
+        """Return the number of tuples that were emitted before the restored checkpoint."""
         return sum(self.kept.get((LOG, lane), 0) for lane in self.lanes)
 
     def message(self, number: int) -> list[Any]:
-        """The values of tuple `number`, for emitting them again."""
+        """Return the values of tuple `number`, to emit the tuple again."""
         raise NotImplementedError(f"{type(self).__name__} must define message")
 
     def ack(self, tup_id: int) -> None:

@@ -1,10 +1,10 @@
-"""Bolts that are slow for a time, or, with `stall_s`, stop once: measures when backpressure begins and ends.
+"""Bolts that are slow for a time, or stop once (`stall_s`), to measure when backpressure begins and ends.
 
-In its slow phase a bolt serves exactly `capacity` tuples a second while it has input. The service of
-a tuple starts when that of the previous tuple has ended, however late the timer fired. So a rate below the capacity
-means that backpressure starved the bolt. `first` is the pace of the first task, relative to the others. `hot` is the
-share of tuples with the same key. After each `pause_every` tuples a bolt pauses for `pause_s`. Spouts record the pauses
-between two emits, and bolts record how late the machine woke them. The remaining pauses are due to backpressure.
+In its slow phase a bolt serves exactly `capacity` tuples a second while it has input. The service of a tuple starts at
+the end of the previous service, even if a timer fired late. So a rate below the capacity means that backpressure
+starved the bolt. `first` is the pace of the first task, relative to the others. `hot` is the share of tuples with the
+same key. After each `pause_every` tuples a bolt pauses for `pause_s`. Spouts record the pauses between two emits, and
+bolts record how late the machine woke them. The remaining pauses are due to backpressure.
 """
 
 from __future__ import annotations

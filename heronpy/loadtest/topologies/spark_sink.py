@@ -1,7 +1,7 @@
 """Writes rows into Spark at a fixed rate in at-least-once mode; afterwards the table is counted.
 
 With `arrow_rows` the spout emits record batches of this number of rows, on a stream with an Arrow schema; a batch is
-due when the last of its rows is.
+due when its last row is due.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = pa.schema([("number", pa.int64()), ("due_ns", pa.int64()), ("payload", 
 
 
 def write_rows(spark: Any, df: Any, batch: Any) -> None:
-    """Called in PySpark once per batch: keep every row."""
+    """Write every row of a batch to the table; PySpark calls this once per batch."""
     batch.write_parquet(df.select("number", "due_ns"), batch.options["output"])
 
 

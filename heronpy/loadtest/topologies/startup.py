@@ -1,4 +1,4 @@
-"""A topology that records when its first tuple arrived, or whose many tasks are idle.
+"""A topology that records when its first tuple arrives, or that has many idle tasks.
 
 With `beat` the spout emits one tuple every millisecond, and each incarnation of the sink records when its
 first tuple arrived; otherwise the tasks are idle.
@@ -37,7 +37,7 @@ class BeatSpout(Spout):
 
 
 class FirstBolt(Bolt):
-    """Writes a file for the first tuple of each pair of incarnations: spout's pid, own pid."""
+    """Writes a file for the first tuple from each spout process, named after the pids of spout and bolt."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.out = Path(config[KEY]["out"])

@@ -1,7 +1,7 @@
 """Counts words per record: spouts -> (split ->) counters.
 
 The bodies of `next_tuple` and `process` are what a user would write; everything else that the load test needs
-(progress, the clock) is elsewhere.
+(progress, the clock) is in other modules.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class WordSpout(LoadSpout):
             self.values = passes(self.messages, self.limit, self.duration_s, self.report)
 
     def read_messages(self, p: dict[str, Any]) -> list[str]:
-        """The words that are emitted repeatedly; `p` contains the profile's parameters."""
+        """Return the words that are emitted repeatedly; `p` contains the profile's parameters."""
         words = word_list(p["distinct"], p["words"], p["zipf"])
         return sentences(words) if p["split_bolts"] else words
 
     def paced(self, pace: Pace) -> Iterator[str]:
-        """The words, each when it is due; "" while no word is due."""
+        """Yield each word when it is due, and "" while no word is due."""
         pace.start_ns = time.monotonic_ns()
         self.report.mark(0)
         first = self.report.emitted

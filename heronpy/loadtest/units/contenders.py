@@ -25,7 +25,7 @@ from heronpy.loadtest.inputs import COLUMNS, click, click_lines
 START_S = 240.0
 #: Number of last lines of a contender's standard error that an error shows.
 _REASON_LINES = 20
-#: Same value as in `ParquetTable`.
+#: Number of rows per batch, the same as in `ParquetTable`.
 BATCH_ROWS = 20_000
 _WARM_LINES = 2_000
 
@@ -84,7 +84,7 @@ class Contender:
             self._pipe.send(None)
 
     def cpu_s(self) -> float:
-        """CPU seconds of the process and its descendants so far, including ended ones."""
+        """Return the CPU seconds of the process and its descendants so far, including ended ones."""
         total = 0.0
         for process in self._tree():
             with suppress(psutil.Error):

@@ -60,7 +60,7 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
         "ledger_p99_ms": took.percentile(99) / 1e6,
         "ledger_max_ms": took.max / 1e6,
         "ledger_fsync_ms": fsync_ms,
-        # One after the other, because a ledger has one writer at a time.
+        # Compare with sequential appends, because a ledger has one writer at a time.
         "ledger_vs_fsync": 1000 / rate / fsync_ms if rate else 0.0,
     }
     say(f"ledger: {values['ledger_rate']:,.0f} transactions/s, p99 {values['ledger_p99_ms']:.1f} ms")
@@ -86,7 +86,7 @@ def judged(rows: tuple[Row, ...], reports: list[dict[str, Any]]) -> tuple[bool, 
 
 
 def _fsync_ms(path: Path) -> float:
-    """The mean time to append a page and sync it on this disk."""
+    """Return the mean milliseconds to append a page and sync it on this disk."""
     page = os.urandom(4096)
     with open(path, "wb", buffering=0) as out:
         began = time.perf_counter()

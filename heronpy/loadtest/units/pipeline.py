@@ -93,7 +93,7 @@ class Pipeline(LogScene):
             yield folder.name, (folder / "part-0.txt").read_text("utf-8")
 
     def visible_ns(self) -> dict[int, int]:
-        """Time at which each unit was first seen, by unit number."""
+        """Return the time (monotonic ns) at which each unit was first seen, by unit number."""
         return {int(name.rpartition("-")[2]): at for name, at in self.seen.items()}
 
     def attempts(self) -> list[Began]:

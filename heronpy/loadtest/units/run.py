@@ -48,16 +48,16 @@ LINE_BYTES = 100
 #: `latency`: a line of LINE_BYTES every 10 ms.
 BYTES_PER_S, TICK_S = 1_000_000, 0.01
 _PER_TICK = int(BYTES_PER_S * TICK_S / LINE_BYTES)
-#: `straggler`.
+#: `straggler`: number of workers, seconds per unit, lines per unit.
 WORKERS, UNIT_S, UNIT_LINES = 3, 1.0, 100
 #: `recovery`: seconds for a kill and the restart; seconds for which a unit halts, longer than the wait of workers
 #: before its next attempt; maximum age of data before a unit is cut.
 KILL_S, HALT_S, UNIT_WAIT_S = 2.5, 120.0, 0.2
 #: `quiet`: time until keepers are idle.
 SETTLE_S = 2.0
-#: `bad`.
+#: `bad`: bytes per unit.
 UNIT_BYTES = 4 << 20
-#: `rebuild`.
+#: `rebuild`: number of logs.
 LOGS = 10
 
 
@@ -273,7 +273,7 @@ def quiet(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def _settled_file_bytes(made: Pipeline, rows: int, files: int, topology: Topology) -> float:
-    """Bytes of the ledger's used pages per file, when all lines are in the table and the ledger has no live unit."""
+    """Wait until the ledger has no live unit; return the used bytes of the ledger per file."""
     made.until_rows(rows, PATIENCE_S, topology)
     what = "a ledger without live units"
     made.until(lambda: not _asked(made.ledger, "SELECT count(*) FROM units")[0], PATIENCE_S, what, topology)

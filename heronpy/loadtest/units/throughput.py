@@ -27,10 +27,10 @@ from heronpy.loadtest.units.plan import Sizes
 from heronpy.loadtest.watch import watch_whole
 
 LOGS = 4
-#: Number of concurrent hand-written loops, the same as that of workers: processors that share a core, a cache or
-#: memory slow each other down, in the loops as in the workers.
+#: Number of concurrent hand-written loops, the same as the number of workers, because processes that share a core, a
+#: cache or memory slow each other down.
 HANDS = 2
-#: The lowest accepted rate of a contender, and the extra time for its start.
+#: Minimum rate of a contender, and the additional time for its start, for its time limit.
 SLOWEST_BYTES_S, PATIENCE_S = 200_000, 90.0
 _PIECE = 20_000
 

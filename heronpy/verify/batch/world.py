@@ -166,7 +166,7 @@ class BatchWorld(World):
         return self.run.record
 
     def stages(self) -> list[dict[str, Any]]:
-        """The stages, as shown by `heron progress`."""
+        """Return the stages, as shown by `heron progress`."""
         found: list[dict[str, Any]] = json.loads(self.heron("progress", *self.address, "--json"))["stages"]
         return found
 

@@ -224,7 +224,7 @@ def site_down(units: UnitWorld, number: int) -> None:
             process.kill()
     units.heron("units", "site", PIPELINE, SECOND, "down", "--ledger", units.ledger)
     _taken_over(units, taken, fault)
-    # Submit the site again; it must take units again.
+    # Submit the site again; it must process units again.
     second = units.second
     assert second is not None
     second.disconnect()
@@ -276,7 +276,7 @@ def _stopped_with_a_unit(units: UnitWorld) -> Taken:
 
 
 def _tree(units: UnitWorld) -> list[psutil.Process]:
-    """All processes of the second site, beginning with its scheduler's guardian."""
+    """Return all processes of the second site, beginning with the guardian of the scheduler."""
     assert units.second is not None
     guardian = units.second.guardian()
     return [guardian, *guardian.children(recursive=True)]

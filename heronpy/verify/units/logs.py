@@ -65,7 +65,7 @@ class Written:
                 yield line_of(self.seed, log, number, self.poison)
 
     def thrown_lines(self) -> set[str]:
-        """Lines that may be missing from the table."""
+        """Return the lines that may be missing from the table."""
         return {line_of(self.seed, log, n, self.poison) for log, first, last in self.thrown for n in range(first, last)}
 
 
@@ -276,7 +276,7 @@ def judge(table: Path, written: Written) -> TableVerdict:
 
 
 def read_rows(folder: Path) -> list[str]:
-    """The rows of a published unit, in their order; a unit without rows may have no file."""
+    """Return the rows of a published unit, in order; a unit without rows may have no file."""
     try:
         return (folder / ROWS).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:

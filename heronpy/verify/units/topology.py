@@ -69,7 +69,7 @@ class Points:
         (self.folder / point).unlink(missing_ok=True)
 
     def taken(self, point: str) -> Taken | None:
-        """The process that has taken this point since the last call; None if no process has."""
+        """Return the process that has taken this point since the last call; None if no process has."""
         for path in self.folder.glob(f"{point}-*"):
             pid, unit, attempt = map(int, path.name.split("-")[1:])
             path.unlink()

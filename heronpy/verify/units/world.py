@@ -93,7 +93,7 @@ class UnitWorld(World):
 
     @property
     def second_points(self) -> Points:
-        """The points of the second site."""
+        """The points at which processes of the second site can be stopped."""
         return Points(self.out / "points-of-second")
 
     @property
@@ -101,14 +101,14 @@ class UnitWorld(World):
         return Path(self.ledger.partition(":")[2])
 
     def published(self) -> list[Path]:
-        """The folders of the published units, oldest first."""
+        """Return the folders of the published units, oldest first."""
         found: list[Path] = []
         with suppress(FileNotFoundError):
             found = [path for path in self.table.iterdir() if path.name.startswith(PREFIX)]
         return sorted(found, key=lambda path: path.stat().st_mtime)
 
     def arrived(self) -> int:
-        """Number of rows in the table so far."""
+        """Return the number of rows in the table so far."""
         folders = self.published()
         for folder in folders:
             if folder.name not in self._rows:
@@ -143,14 +143,15 @@ class UnitWorld(World):
         return record_of(folder).attempt
 
     def figures(self) -> dict[str, Any]:
-        """The figures of `heron units show`."""
+        """Return the figures of `heron units show`."""
         found: dict[str, Any] = json.loads(self.heron("units", "show", PIPELINE, "--ledger", self.ledger, "--json"))
         return found
 
     def settled(self) -> None:
         """Wait until no bytes are waiting and no unit is in progress. Raises LabError if a unit has failed permanently.
 
-        The condition also holds briefly before keepers see the last lines; these are waited for, but at most LOOK_S.
+        The condition also holds briefly before keepers see the last lines; the wait for these lines lasts at most
+        LOOK_S.
         """
 
         def is_settled() -> bool:
@@ -167,7 +168,7 @@ class UnitWorld(World):
         self.until(lambda: is_complete() or time.monotonic() > end, 2 * LOOK_S, "the last lines")
 
     def differences(self) -> list[str]:
-        """The differences that `heron units check` finds."""
+        """Return the differences that `heron units check` finds."""
         try:
             self.heron("units", "check", PIPELINE, "--table", self.table, "--ledger", self.ledger)
         except LabError as error:
@@ -175,7 +176,7 @@ class UnitWorld(World):
         return []
 
     def verdict(self, limits: Limits) -> Verdict:
-        """The judge's verdict in the terms of other verifications; a unit counts as a key."""
+        """Return the judge's verdict in the form of other verifications; a unit counts as a key."""
         self.end_input()
         assert self.written is not None
         found = judge(self.table, self.written)
