@@ -481,9 +481,7 @@ _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 
 def before_ratio(base: Path, runs: int, commit: str) -> list[Row]:
     """Compare the CPU of all processes during submit, restart and kill of a word count, measured by a control group."""
-    rows = {
-        what: Row(f"local {what} vs. {commit}: CPU", 1.05, "1.05x", "x") for what in ("submit", "restart", "kill")
-    }
+    rows = {what: Row(f"local {what} vs. {commit}: CPU", 1.05, "1.05x", "x") for what in ("submit", "restart", "kill")}
     old = base / "old"
     subprocess.run(["git", "worktree", "add", "--detach", str(old), commit], cwd=ROOT, check=True, capture_output=True)
     try:

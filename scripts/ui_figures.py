@@ -437,8 +437,9 @@ def logs_figures() -> list[Row]:
             heron(home, "kill", "local", "Words")
     return [
         Row(
-            f"search of {size:.1f} GB of logs: first hit", f"{first:.2f} s wall, including the start of the command",
-            "0.5 s"
+            f"search of {size:.1f} GB of logs: first hit",
+            f"{first:.2f} s wall, including the start of the command",
+            "0.5 s",
         ),
         Row(f"search of {size:.1f} GB of logs: all", f"{all_s:.1f} s wall", "10 s"),
     ]
