@@ -157,7 +157,6 @@ class Charges:
         return None if self._lapsed(charge, now) else charge
 
     def open(self, now: float) -> bool:
-        """Return whether a charge is in force."""
         return any(charge.tries and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     def deadly(self, now: float) -> bool:

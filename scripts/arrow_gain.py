@@ -48,7 +48,6 @@ class Sink(Bolt):
 
 
 def batch_of(rows: int) -> pa.RecordBatch:
-    """Return a record batch of trades."""
     numbers = range(rows)
     columns = [
         pa.array(numbers),

@@ -218,7 +218,6 @@ def compete(found: list[Contender], rounds: int, scale: float) -> list[Calibrati
 
 
 def markdown(found: list[Contender], verdict: dict[str, Any], rounds: int) -> str:
-    """Return the table."""
     about = facts()
     host = about["host"]
     pipe = next((statistics.median(c.cpu) for c in found if c.name == "pipe" and c.cpu), None)

@@ -102,7 +102,6 @@ ENVIRONMENT = (
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -313,7 +312,6 @@ def _group(name: str) -> str:
 
 
 def _prometheus_name(metric: Metric) -> str:
-    """Return the Prometheus name of this metric."""
     kind = {
         Kind.COUNTER: control_pb2.Sample.COUNTER,
         Kind.GAUGE: control_pb2.Sample.GAUGE,

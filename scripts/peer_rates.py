@@ -124,7 +124,6 @@ def sample_of(folder: Path, looks: Sequence[CpuLook]) -> Sample:
 
 
 def contenders(cache: Path) -> list[RateContender]:
-    """Return all contenders."""
     return [
         program(cache, PIPE, "by hand: pipes, router process", "pipe_rate.py"),
         heronpy("heronpy", "heronpy, acks off, spout polled", "ATMOST_ONCE", "polled=true"),

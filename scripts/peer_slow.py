@@ -99,8 +99,6 @@ def figures_of(folder: Path, uss_bytes: int) -> Figures:
 
 
 def contenders(cache: Path) -> list[SlowContender]:
-    """Return all contenders."""
-
     def flink(name: str, what: str, mode: str, *options: str) -> SlowContender:
         label = f"PyFlink, {mode} mode{what}"
         return program(cache, name, label, "pyflink_slow.py", "apache-flink", "2.3.0", mode, *options)

@@ -48,7 +48,6 @@ def public(package: str) -> list[str]:
 
 
 def names_of(page: str) -> list[str]:
-    """Return the names of a page, in the order of the page."""
     package, _, chosen = API[page]
     return list(chosen) or public(package)
 

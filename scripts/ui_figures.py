@@ -43,8 +43,6 @@ CHROMIUM = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-c
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table."""
-
     what: str
     found: str
     goal: str
@@ -68,7 +66,6 @@ class World:
         return env_of(self.home)
 
     def page(self, name: str, *parts: str) -> str:
-        """Return the address of a page."""
         return "/".join([f"{self.address}/#/t/local/me/default/{name}", *parts])
 
     def live(self, topology: str = "", level: str = "component") -> Any:

@@ -24,7 +24,6 @@ class Attempts:
         self.on_lost: Callable[[int, int, int, str], None] = _nothing
 
     def use(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Use the attempts of a new plan."""
         attempts = {name: region.attempt for region in plan.regions for name in region.components}
         self._of = {i.task_id: attempts[i.component] for i in plan.instances if i.component in attempts}
 

@@ -127,7 +127,6 @@ class Control:
             self._export_at = max(self._export_at, self._next(now, rare_s, QUIET_EXPORTS))
 
     def handle(self, event: events.Event, now: float) -> list[events.Effect]:
-        """Return the effects of an event."""
         if self._stopped:
             return []
         match event:

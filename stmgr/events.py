@@ -42,8 +42,6 @@ class TaskRegistered(Struct, frozen=True):
 
 
 class TaskReported(Struct, frozen=True):
-    """The heartbeat of a task."""
-
     identity: bytes
     status: control_pb2.TaskStatus
 

@@ -332,7 +332,6 @@ class Stmgr:
 
 
 def apply(switch: Switch, effect: events.Effect) -> None:
-    """Perform an effect on the switch."""
     match effect:
         case events.SwitchPlan(plan, here, elsewhere, spouts, connected, holds, drops):
             switch.rewind(plan)

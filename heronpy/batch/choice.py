@@ -53,7 +53,6 @@ def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", per
 
 
 def _matching(name: str, patterns: str) -> str:
-    """Return the first pattern that a name matches, or ""."""
     return next((one for one in map(str.strip, patterns.split(",")) if one and fnmatchcase(name, one)), "")
 
 

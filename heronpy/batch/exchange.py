@@ -87,8 +87,6 @@ class ForStage(NamedTuple):
 
 
 class ForSink(NamedTuple):
-    """Rows for a sink."""
-
     sink: str
     batch: Batch
 
@@ -212,7 +210,6 @@ class StageOutput(Output):
         self._bytes_max = bytes_max
 
     def open(self, stage: Path, lineage: str) -> Writer:
-        """See `Output`."""
         exchanges = {number: f"to-{number}" for number in sorted({one.consuming for one in self._stage.outputs})}
         states = {component: _state_file(component) for component in self._saved}
         files: dict[int | str, BucketWriter] = {}

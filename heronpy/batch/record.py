@@ -13,8 +13,6 @@ from heronpy.proto import components_of, topology_pb2
 
 
 class RunState(StrEnum):
-    """The state of a run."""
-
     RUNNING = "RUNNING"
     FINISHED = "FINISHED"
     FAILED = "FAILED"

@@ -57,8 +57,6 @@ def runs_folder(settings: BatchSettings, cluster: str) -> Path:
 
 
 class Run:
-    """A run on disk."""
-
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
@@ -74,7 +72,6 @@ class Run:
             ) from None
 
     def write(self, record: RunRecord) -> None:
-        """Replace the record."""
         write_record(self.folder / _RECORD, msgspec.json.encode(record))
 
     @property
@@ -119,7 +116,6 @@ class Run:
 
     @property
     def ledger(self) -> str:
-        """The URL of the ledger."""
         return self.record.ledger or f"sqlite:{self.folder / 'ledger.db'}"
 
     def pipeline(self, stage: int) -> str:
@@ -152,7 +148,6 @@ class Runs:
         self.folder = folder / topology
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the runs, ascending."""
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -160,7 +155,6 @@ class Runs:
         return sorted(int(name) for name in names if name.isdecimal() and (self.folder / name / _RECORD).exists())
 
     def newest(self) -> Run | None:
-        """Return the newest run, or None."""
         numbers = self.numbers()
         return self.of(numbers[-1]) if numbers else None
 

@@ -135,7 +135,6 @@ class Chain(Struct):
 
     @classmethod
     def restored(cls, base: Iterable[Segment], deltas: Iterable[tuple[Segment, set[Any]]]) -> Chain:
-        """Return the chain of a restored checkpoint."""
         links = [Link(list(base), None)]
         links += [Link([segment], (keys,)) for segment, keys in deltas]
         return cls(links)

@@ -37,8 +37,6 @@ _FINISHED = "finished"
 
 
 class PastRun(Struct, frozen=True):
-    """A run of a topology."""
-
     #: The last state of the last submit; for a batch run without a known submit, only the run's own record.
     kept: control_pb2.EndedTopology
     #: Whether the topology is still in the state manager.

@@ -272,7 +272,6 @@ class Records:
         return [record for record in found if pools or not record.program]
 
     def record(self, topology: str) -> plan_pb2.ExecutionState | None:
-        """The execution state of a topology, or None."""
         return self._stored(plan_pb2.ExecutionState, paths.execution_state(topology))
 
     def _mine(self, record: plan_pb2.ExecutionState) -> bool:
@@ -371,7 +370,6 @@ class Records:
             raise RequestError(f"topology '{topology}' has no component '{component}'{hint}")
 
     def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:
-        """The update in progress, or None."""
         found = self.state.get(paths.update_intent(name))
         # An empty node means that there is no update in progress.
         return self._parsed(plan_pb2.UpdateIntent, found[0], name, "update") if found and found[0] else None

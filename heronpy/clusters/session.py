@@ -57,7 +57,6 @@ def waiting_of(found: control_pb2.ContainersReply | None) -> list[control_pb2.Pr
 
 
 def named(container: control_pb2.ProcessRecord) -> str:
-    """A container as text: `container 2`."""
     return f"container {container_of(container.name)}"
 
 

@@ -28,8 +28,6 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
 @dataclass(slots=True)
 class Stop:
-    """A stop that is in progress."""
-
     session: Session
     topology: str
     deadline: float

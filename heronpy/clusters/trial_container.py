@@ -53,7 +53,6 @@ def home_problem(home: str) -> str:
 
 
 def report(asked: dict[str, object]) -> dict[str, object]:
-    """The report on this host."""
     try:
         from importlib.metadata import version
 

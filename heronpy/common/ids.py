@@ -125,7 +125,6 @@ def topology_name_problem(name: str) -> str | None:
 
 
 def edge_id(source: str, stream: str, target: str) -> str:
-    """Return the name of an edge: `source/stream>target`."""
     return f"{source}/{stream or 'default'}>{target}"
 
 

@@ -195,7 +195,6 @@ def _divide(descriptor: int, process: str, when: float, message: str) -> None:
 
 
 def log_processes(directory: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the processes with a log in the directory."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:

@@ -59,7 +59,6 @@ class Setting(Struct, frozen=True):
 
     @property
     def default_text(self) -> str:
-        """The default in YAML."""
         if self.unit == "bytes":
             for name, size in (("GB", GB), ("MB", MB), ("KB", KB)):
                 if self.default and self.default % size == 0:

@@ -188,8 +188,6 @@ Effect = Send | AskState | SendLeave | StartExecutor | StopExecutor | KillExecut
 
 
 class Phase(Enum):
-    """The phase of a submission."""
-
     PREPARING = "preparing"
     STANDBY = "standby"
     ACTING = "acting"

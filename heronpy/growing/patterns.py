@@ -24,7 +24,6 @@ class Pattern(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The pattern as given."""
         return join(self.root, "/".join(self.parts))
 
 
@@ -90,7 +89,6 @@ def _may_begin(part: str, beginnings: Sequence[str]) -> bool:
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path of a name in a folder."""
     return folder + name if folder.endswith("/") else f"{folder}/{name}"
 
 

@@ -63,7 +63,6 @@ def _causes(running: Running) -> dict[str, str]:
 
 
 def of_decision(job: str, decision: Decision, now: float) -> list[Alert]:
-    """Return the alerts for a decision of the scaler."""
     if not isinstance(decision, Alerted | Cleared):
         return []
     return [Alert(job, decision.component, decision.cause, decision.text, isinstance(decision, Cleared), now)]

@@ -335,7 +335,6 @@ class Store:
         return digest
 
     def definition(self, digest: str) -> Definition:
-        """Return the program with this digest."""
         content, _ = self._state.get(paths.definition(digest)) or (b"", 0)
         if sha256(content).hexdigest() != digest:
             raise DamagedStateError(f"definition {digest[:12]} is missing or damaged; deploy the program again")

@@ -134,7 +134,6 @@ def waits(running: Running, now: float) -> bool:
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    """Return the step to perform now; None if there is none."""
     if running.plan is None or running.state == "QUARANTINED" or waits(running, now):
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step

@@ -162,7 +162,6 @@ def check(profile: Load) -> Load:
 
 
 def program_of(profile: Load) -> Path:
-    """Return the path of the program to submit."""
     return Path(__file__).with_name("topologies") / f"{profile.topology}.py"
 
 

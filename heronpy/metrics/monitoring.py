@@ -44,7 +44,6 @@ def of_sum(name: str) -> str:
 
 
 def by(labels: str, aggregate: str, expression: str) -> str:
-    """Return an expression that aggregates by these labels."""
     return f"{aggregate} by ({labels}) ({expression})"
 
 

@@ -69,7 +69,6 @@ class Page:
         self._known: dict[_Key, _Series] = {}
 
     def text(self, reports: Iterable[control_pb2.MetricsReport]) -> str:
-        """Return the page for these reports."""
         chosen, discarded = self._chosen(reports)
         if discarded:
             over = control_pb2.Sample(

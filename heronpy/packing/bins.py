@@ -168,7 +168,6 @@ class Bins:
         one.used = _plus(one.used, item.size, -1) if one.items else ZERO
 
     def no_room(self, item: Item, fix: str) -> TopologyError:
-        """Return the error for an item that fits in no bin."""
         needs = [
             f"{shown(name, item.size[i])} {name}"
             for i, name in enumerate(DIMENSIONS)

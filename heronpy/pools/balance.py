@@ -57,7 +57,6 @@ class Loads:
         self._sort(slot)
 
     def take(self, shard: int, slot: int) -> Size | None:
-        """Remove a shard from a slot; returns its load."""
         self._counts[slot] -= 1
         load = self.shards[slot].pop(shard, None)
         # The sum is computed from scratch: the errors of repeated subtraction add up.

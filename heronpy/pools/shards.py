@@ -49,8 +49,6 @@ class Size(Struct, frozen=True):
 
 
 class Pool(Struct, frozen=True, forbid_unknown_fields=True):
-    """The specification of a pool."""
-
     slots: int
     shards: int
     size: Size

@@ -64,7 +64,6 @@ class RestartLimits(Struct, frozen=True):
 
 
 def limits_of(settings: SchedulerSettings) -> RestartLimits:
-    """The restart limits of a container."""
     return RestartLimits(
         settings.container_restart_backoff_s,
         CONTAINER_PAUSE_MAX_S,

@@ -69,5 +69,4 @@ class AvoidedHosts:
         return tuple(one for one in self._found.values() if now < one.until or one.draining)
 
     def at(self, now: float) -> set[str]:
-        """The hosts that are avoided now."""
         return {one.host for one in self.known(now)}

@@ -91,7 +91,6 @@ class Member:
         self._on_change()
 
     def ask_restart(self, container: int) -> None:
-        """Request a restart of a container."""
         self.restarts[container] = self.restarts.get(container, 0) + 1
         self._spec = None
         self._on_change()

@@ -46,8 +46,6 @@ _UNMARKED = f"0:0:{digest(b'')}"
 
 @dataclass(slots=True)
 class BatchResult:
-    """The results of a batch run."""
-
     stages: tuple[Stage, ...]
     _emitted: dict[tuple[str, str], list[list[Any]]] = field(default_factory=dict)
     _rows: dict[str, list[list[Any]]] = field(default_factory=dict)

@@ -143,7 +143,6 @@ class Records:
             self.count(task, "__timeout-count")
 
     def count(self, task: int, name: str, by: float = 1) -> None:
-        """Add to a counter of a task."""
         self.counters[task][name] += by  # type: ignore[assignment]
 
     def _count_input(self, task: int, name: str, component: str, stream: str) -> None:

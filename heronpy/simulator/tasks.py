@@ -394,7 +394,6 @@ class BoltTask(SimTask):
         return self.wake_at if self.wake_at > now else None
 
     def is_tick_due(self, now: float) -> bool:
-        """Return whether the next tick is due."""
         return self.tick_at is not None and self.tick_at <= now
 
     def is_busy(self) -> bool:

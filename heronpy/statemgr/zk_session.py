@@ -274,8 +274,6 @@ _NEVER: Final = object()
 
 @dataclass(slots=True, eq=False)
 class NodeWatch:
-    """One watched node."""
-
     path: str
     callback: Callable[[str], None]
     place: _Place

@@ -68,7 +68,6 @@ class Value:
 
 
 def parse(znode: str, content: bytes) -> Value:
-    """Decode the value of a znode."""
     match = _HEADER.match(content[:_HEADER_MAX])
     if match:
         write, body, owner = match[1].decode(), content[match.end() :], match[3].decode()
@@ -108,7 +107,6 @@ def of(path: str) -> str:
 
 
 def lock_of(path: str) -> str:
-    """The znode of a lock."""
     check_path(path)
     return f"/%locks/{_encode(path)}"
 

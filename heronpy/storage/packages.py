@@ -49,7 +49,6 @@ _REGULAR: Final = 0o100600 << 16
 
 
 def archive_in(entry: Path) -> Path:
-    """Return the path of the archive in an entry of the cache."""
     return entry / _name(entry.name)
 
 
@@ -115,8 +114,6 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 
 class Package(Struct, frozen=True):
-    """A package in the cache."""
-
     sha256: str
     dir: Path
     """Directory to insert into sys.path."""

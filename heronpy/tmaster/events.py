@@ -34,8 +34,6 @@ class StmgrBeat(Struct, frozen=True):
 
 
 class ExecutorRegistered(Struct, frozen=True):
-    """An executor registers for a container."""
-
     peer: bytes
     request: int
     message: control_pb2.RegisterExecutor
@@ -133,8 +131,6 @@ class MetadataWritten(Struct, frozen=True):
 
 
 class CheckpointRequested(Struct, frozen=True):
-    """A request for a checkpoint or savepoint."""
-
     request: int
     savepoint: bool
 

@@ -61,7 +61,6 @@ class Emptying:
         return self.empty or now >= self.deadline
 
     def release(self, now: float) -> None:
-        """Release the spouts."""
         self._shared.book.held_to_empty = False
         self._shared.change_plan(now)
         self._shared.publish_if_due(now)

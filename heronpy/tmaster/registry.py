@@ -49,8 +49,6 @@ class Stmgr(Struct):
 
 
 class Executor(Struct):
-    """A registered executor."""
-
     record: control_pb2.RegisterExecutor
     peer: bytes
     last_seen: float

@@ -144,7 +144,6 @@ class EndedTopology(Watched):
         """Do nothing, because the figures no longer change."""
 
     def summary(self) -> Topology:
-        """Return the topology's summary as of its end."""
         return self._summary
 
     async def read_plan(self) -> Plan:

@@ -70,7 +70,6 @@ class FaultProxy:
         self._ready.wait()
 
     def set(self, source: str, target: str, rule: Rule) -> None:
-        """Set the rule for bytes from `source` to `target`."""
         self._rules[source, target] = rule
 
     def clear(self) -> None:

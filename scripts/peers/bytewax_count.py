@@ -80,8 +80,6 @@ def build():
             return Part()
 
     class CountWord(Count):
-        """The count of one word."""
-
         def __init__(self):
             self.word, self.count = None, 0
 

@@ -79,7 +79,6 @@ def all_up(heron: Heron, but_not: int = 0) -> bool:
 
 
 def executor(heron: Heron) -> int:
-    """The executor of container 1."""
     title = f"heron: {job(heron)['topology_id']}/1"
     return next((one.pid for one in in_slots(heron) if runs(one, title)), 0)
 

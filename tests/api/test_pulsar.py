@@ -78,8 +78,6 @@ def test_pulsar_spout(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Id:
-    """The id of a message."""
-
     def __init__(self, number: int) -> None:
         self.number = number
 

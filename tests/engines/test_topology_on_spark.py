@@ -38,8 +38,6 @@ def spark() -> Iterator[StandaloneSpark]:
 
 
 class World(Judged):
-    """On that cluster."""
-
     timeout_s, patience_s = 300.0, 180.0
 
     def __init__(self, home: Path, shared: Path, spark: StandaloneSpark) -> None:

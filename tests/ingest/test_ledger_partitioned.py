@@ -49,8 +49,6 @@ AFTER = [{"until": "2026-12-01T17:00", "urls": ["a"]}, {"urls": ["a", "b", "c"]}
 
 
 class Away(MemoryStore):
-    """It can be away."""
-
     away = False
 
     def transact(self, pipeline, decide, lasting=True):  # type: ignore[no-untyped-def]

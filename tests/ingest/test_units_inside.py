@@ -109,7 +109,6 @@ class Running:
             self.tasks[kind].next_tuple()
 
     def end(self) -> None:
-        """In order."""
         for task in self.tasks.values():
             task.close()
         self.tasks.clear()

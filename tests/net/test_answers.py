@@ -15,8 +15,6 @@ from heronpy.proto import control_pb2
 
 
 class Row(Struct, kw_only=True):
-    """A row."""
-
     name: str
     share: float | None
 

@@ -23,7 +23,6 @@ class PackingQuality(NamedTuple):
 
 
 def quality_of(plan: Any) -> PackingQuality:
-    """The evenness of a packing plan."""
     types = [Counter(item.component for item in container.instances) for container in plan.containers]
     counts = [found.total() for found in types]
     spreads = [

@@ -48,7 +48,6 @@ def when_restarted(heron: Heron, times: int) -> Any:
 
 
 def page(heron: Heron, container: int) -> str:
-    """The metrics page of a container."""
     port = next(one.metrics_port for one in inside(heron, "exits").executors if one.container == container)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return answer.read().decode()

@@ -52,7 +52,6 @@ main()
 
 
 def program(folder: Path, topology: str = "wordy", component: str = "words") -> Path:
-    """Write the program."""
     path = folder / "evil.py"
     body = _BODY.format(evil=EVIL, topology=topology, component=component)
     path.write_text(PRELUDE + body, encoding="utf-8")

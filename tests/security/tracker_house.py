@@ -133,5 +133,4 @@ def path_of(route: Route, **values: str) -> str:
 
 
 def named(route: Route) -> str:
-    """For the names of tests."""
     return f"{route.method} {route.path}"

@@ -158,7 +158,6 @@ class Batch(Bounded):
         super().__init__(world, home, Config(pattern=f"{home}/logs/*.log*"))
 
     def begin(self, **about: Any) -> None:
-        """A run."""
         for process in self.world.processes:
             process.kill()
         given = {"hold": False, "like": "", "savepoints": str(self.folder / "saved"), "saves": True} | about

@@ -107,8 +107,6 @@ class Disk:
 
 
 class StorageOs:
-    """`os` for heronpy.storage."""
-
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 

@@ -248,11 +248,9 @@ class Process:
         raise Dead
 
     def stop(self) -> None:
-        """SIGSTOP."""
         self.stopped = True
 
     def proceed(self) -> None:
-        """SIGCONT."""
         if self.alive and self.stopped:
             self.stopped = False
             parked, self.parked = self.parked, []
@@ -260,7 +258,6 @@ class Process:
                 self.soon(call, *args)
 
     def terminate(self) -> None:
-        """SIGTERM."""
         if self.alive and self.on_sigterm is not None:
             self.soon(self.on_sigterm)
         elif self.alive:

@@ -143,8 +143,6 @@ class Resource(Stand):
 
 
 class SimThread:
-    """threading.Thread."""
-
     def __init__(
         self, target: Callable[..., None], args: tuple[Any, ...] = (), name: str = "", daemon: bool = True
     ) -> None:
@@ -165,8 +163,6 @@ def join_thread(thread: Thread, timeout_s: float | None) -> None:
 
 
 class SimEvent:
-    """threading.Event."""
-
     def __init__(self) -> None:
         self._on = False
         self.waiters: list[Thread] = []

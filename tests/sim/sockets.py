@@ -183,7 +183,6 @@ class SimSocket:
     # ---- messages in --------------------------------------------------------------------------
 
     def arrived(self, connection: Connection, parts: Parts) -> None:
-        """From the network."""
         if self.closed or not self.process.alive or not connection.is_open(self):
             return
         if self.kind == zmq.ROUTER:

@@ -265,7 +265,6 @@ class Cluster:
         return sum(not Stages(str(self.table)).has_bad(record_name(generation, line)) for line in lines)
 
     def judge(self) -> None:
-        """At the end."""
         world = self.world
         for problem in (problem for part in self.parts() for problem in validate(part)):
             world.wrong(f"the ledger is not sound: {problem}")

@@ -76,8 +76,6 @@ class BatchSource(Records, Spout):
 
 
 class AsyncSource(Records, AsyncSpout):
-    """A coroutine."""
-
     async def run(self) -> None:
         while not self.over:
             seq = self.next_due()

@@ -284,7 +284,6 @@ class Records(Costly, StatefulComponent):
         return min(0.05, max(0.0, self.shape.due(self.position) - active_world().now))
 
     def row(self, seq: int) -> list[Any]:
-        """The values of a record."""
         return [key_of(self.index, seq, self.shape.keys), self.index, seq, 1, b"x" * self.shape.pad]
 
     def id_of(self, seq: int) -> int | None:

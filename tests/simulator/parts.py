@@ -71,7 +71,6 @@ def line(
     config: dict[str, Any] | None = None,
     topology_config: dict[str, Any] | None = None,
 ) -> TopologyBuilder:
-    """values -> bolt"""
     builder = TopologyBuilder("line")
     source = builder.add_spout("source", spout, par=1, config={"values": values})
     builder.add_bolt("bolt", bolt, par=par, inputs={source: grouping}, config=config)

@@ -71,7 +71,6 @@ class Program:
     current: ClassVar[Any]
 
     def kind_of(self, component: str) -> type[Any]:
-        """The class of a component."""
         raise NotImplementedError
 
     def inputs_of(self, component: str) -> dict[tuple[str, str], str]:

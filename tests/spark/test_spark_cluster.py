@@ -269,8 +269,6 @@ ROWS = 6000
 
 
 class Submitted(OnCluster):
-    """On hosts."""
-
     timeout_s = 200.0
 
     def __init__(self, home: Path, shared: Path, offered: dict[str, str], master: str) -> None:

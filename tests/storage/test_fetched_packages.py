@@ -29,8 +29,6 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 class Other:
-    """The other host."""
-
     def __init__(self, data: bytes, piece: int = 1000) -> None:
         self.data, self.piece, self.reads = data, piece, 0
         self.digest = hashlib.sha256(data).digest()

@@ -248,7 +248,6 @@ class Heron:
 
 
 def component(status: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the row of a component."""
     return next(row for row in status["components"] if row["name"] == name)
 
 

@@ -14,7 +14,6 @@ from tests.support.waiting import wait_for
 
 
 def master_endpoint(heron: Heron, name: str) -> str:
-    """Return the endpoint of the topology master."""
     state = open_state("local", str(heron.home / "state" / "local"))
     try:
         location = wait_for(lambda: state.get(paths.tmaster(name)), 10, f"the master of {name}")

@@ -33,7 +33,6 @@ Records = dict[str, control_pb2.ProcessRecord]
 
 
 def write_rooms(conf: Path, cluster: str, rooms: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the settings of a cluster."""
     folder = conf / cluster
     folder.mkdir(parents=True, mode=0o700)
     for room, values in rooms.items():
@@ -103,7 +102,6 @@ class OnCluster:
         )
 
     def log(self) -> str:
-        """Return the log of the scheduler."""
         return next((self.home / "topologies" / self.where).rglob("scheduler.log")).read_text()
 
     def logs(self, *more: Path) -> str:

@@ -89,7 +89,6 @@ class Tables:
         return tuple(row for kind in ROWS for _, row in sorted(self._rows[kind].items()))
 
     def apply(self, changes: Changes) -> None:
-        """Apply changes to the rows."""
         self.is_new |= changes.wipe or bool(changes.puts or changes.drops)
         if changes.wipe:
             for kind in ROWS:

@@ -109,7 +109,6 @@ class MemoryStateManager:
         return sorted({node.removeprefix(prefix).split("/")[0] for node in below})
 
     def exists(self, path: str) -> bool:
-        """Whether the node exists."""
         return self.get(path) is not None
 
     def watch(self, path: str, callback: Callable[[str], None]) -> _MemoryWatch:
@@ -136,7 +135,6 @@ class MemoryStateManager:
 
     @contextmanager
     def lock(self, path: str, timeout_s: float = 10.0) -> Iterator[None]:
-        """Hold a lock."""
         self._check(path)
         with self.store.changed:
             if not self.store.changed.wait_for(lambda: path not in self.store.locks, timeout_s):

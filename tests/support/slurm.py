@@ -140,7 +140,6 @@ class SlurmCluster:
             )
 
     def start_node(self, name: str) -> None:
-        """Start the slurmd of a node."""
         self._spawn(name, "slurmd", "-D", "-N", name)
 
     def lose_node(self, name: str) -> None:

@@ -187,7 +187,6 @@ def answers(address: str, port: int) -> bool:
 
 
 def end_all(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its descendants."""
     with suppress(psutil.Error):
         for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.Error):

@@ -51,7 +51,6 @@ class Tasks:
         return self.stores.store
 
     def state(self, key: Any, name: str = NAME, ttl_s: float | None = None) -> Any:
-        """Return the keyed state of the task that owns this key."""
         group = self.tasks[0].owner.group_of(key)
         [task] = [task for task in self.tasks if task.owner.owns(group)]
         return task.keyed(name, ttl_s)

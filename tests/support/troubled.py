@@ -160,7 +160,6 @@ class Unsaved(Store, StatefulComponent):
 
 
 def troubled(name: str, what: str, ill: str) -> TopologyBuilder:
-    """Return the topology with this problem."""
     builder = TopologyBuilder(name)
     stateful = what == "checkpoints"
     source = builder.add_spout("source", CountedSource if stateful else Source, par=1)

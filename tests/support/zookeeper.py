@@ -55,7 +55,6 @@ def classpath() -> tuple[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return this number of free ports."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -42,8 +42,6 @@ class Clock(Spout):
 
 
 class Count(Bolt, StatefulComponent):
-    """Counts."""
-
     def init_state(self, stateful_state: HashMapState) -> None:
         self.state = stateful_state
 

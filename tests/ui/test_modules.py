@@ -75,7 +75,6 @@ def rounded(value: Any, name: str = "") -> Any:
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Any]:
-    """A browser."""
     with chromium() as found:
         yield found
 

@@ -78,7 +78,6 @@ def writer() -> str:
 
 
 def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, **flags: Any) -> None:
-    """Set keys of a layer."""
     leaves: dict[Path, Any] = {}
     for path, value in map(_parsed, words):
         if path in leaves:
@@ -91,7 +90,6 @@ def set_keys(words: tuple[str, ...], layer: str, for_s: float | None, why: str, 
 
 
 def unset_keys(keys: tuple[str, ...], layer: str, why: str, **flags: Any) -> None:
-    """Remove keys from a layer."""
     _change(lambda store, job, seen: store.unset(job, layer, keys, seen, writer(), why), layer, **flags)
 
 

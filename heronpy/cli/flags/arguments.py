@@ -59,8 +59,6 @@ class UnitId(click.ParamType):  # type: ignore[type-arg]
 
 
 class TopologyName(click.ParamType):  # type: ignore[type-arg]
-    """A topology's name."""
-
     name = "topology"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

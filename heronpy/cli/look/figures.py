@@ -62,7 +62,6 @@ class Figures:
     latencies: dict[str, list[control_pb2.Sample]] = field(default_factory=dict)
 
     def add(self, sample: control_pb2.Sample) -> None:
-        """Add one sample."""
         name = _COUNTED.get(sample.name)
         if name is not None:
             setattr(self, name, (getattr(self, name) or 0.0) + sample.value)

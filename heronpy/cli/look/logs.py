@@ -325,7 +325,6 @@ class Lines:
         self._colours: dict[str, str] = {}
 
     def print(self, record: Record) -> None:
-        """Print one record."""
         if self._as_json:
             shown = {"time": record.when, "level": record.level, "process": record.process, "logger": record.logger,
                      "text": record.message}  # fmt: skip

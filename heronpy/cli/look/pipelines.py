@@ -35,7 +35,6 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
 
 
 def lines(pipelines: list[Pipeline] | None) -> list[str]:
-    """Return a line for each pipeline."""
     return [_line(one) for one in pipelines or ()]
 
 

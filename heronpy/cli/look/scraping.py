@@ -55,7 +55,6 @@ def show_rules() -> None:
 
 
 def show_dashboard() -> None:
-    """Print the dashboard."""
     print_json(dashboard())
 
 

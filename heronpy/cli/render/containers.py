@@ -31,7 +31,6 @@ _GUESS_S = 7 * _DAY_S
 
 
 def number_of(record: control_pb2.ProcessRecord) -> int:
-    """Return the number of the container in this record."""
     return container_of(record.name)
 
 

@@ -116,7 +116,6 @@ class Api:
 
     @property
     def server(self) -> str:
-        """The URL of the API server."""
         return str(self._open()[0].host)
 
     # ---- requests -------------------------------------------------------------------------------

@@ -127,7 +127,6 @@ class KnownPods:
             self._ends.popitem(last=False)
 
     def _gone(self, listed: Mapping[str, object], now: float) -> list[Seen]:
-        """The known pods that are not in `listed`."""
         found: list[Seen] = []
         for name, known in [*self._alive.items()]:
             if name in listed:

@@ -78,7 +78,6 @@ def size_of(node: Mapping[str, Any]) -> NodeSize | None:
 
 
 def sizes(nodes: Iterable[Mapping[str, Any]]) -> list[NodeSize]:
-    """The distinct node sizes."""
     return list(dict.fromkeys(size for node in nodes if (size := size_of(node)) is not None))
 
 

@@ -47,7 +47,6 @@ class Job:
 
 
 def id_of(container: int, submission: int) -> str:
-    """The engine id of a submission."""
     return f"{container}.{submission}"
 
 

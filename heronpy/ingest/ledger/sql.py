@@ -216,8 +216,6 @@ def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
 
 
 class SqlView:
-    """See `View`."""
-
     def __init__(self, name: str, execute: Execute) -> None:
         self.name = name
         self._execute = execute

@@ -246,8 +246,6 @@ class Dispatch(Struct, frozen=True):
 
 
 class Client(Struct, frozen=True):
-    """A client process."""
-
     KEY: ClassVar[int] = 1
     #: The task and its incarnation.
     name: str

@@ -115,6 +115,5 @@ def _of_ready(draft: Draft, unit: Unit, others: Others) -> Iterator[str]:
 
 
 def has_all(draft: Draft, unit: Unit, site: str) -> bool:
-    """Whether a site has all bytes of a unit."""
     sizes = {copy.file: copy.size for copy in draft.view.copies_of_unit(unit.id, site)}
     return all(sizes.get(span.file, 0) >= span.end for span in draft.view.spans_of_unit(unit.id))

@@ -50,7 +50,6 @@ class Output(ABC):
         self.table = str(path)
 
     def of_pipeline(self, pipeline: str) -> Output:
-        """Return the output for the pipeline with this name."""
         return self
 
     def tuned(self, config: Config) -> Config:

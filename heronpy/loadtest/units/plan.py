@@ -26,8 +26,6 @@ PROFILES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of the profiles."""
-
     #: Bytes of the logs of `throughput`.
     bytes: int = 64 << 20
     #: Duration in seconds of `latency`, `straggler`, `ledger`, `quiet` and of `recovery`, which kills every 2.5 s.
