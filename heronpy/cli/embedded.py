@@ -129,7 +129,7 @@ class RunningTopology:
         """Return the name; raises HeronError if the name now refers to another topology."""
         if self._session.find(self.name).topology_id != self.id:
             raise HeronError(
-                f"topology '{self.name}' was killed and submitted again; use the object that the new submit returned"
+                f"topology '{self.name}' was killed and submitted again; use the object returned by the new submission"
             )
         return self.name
 
@@ -147,7 +147,7 @@ def submit(
 ) -> RunningTopology:
     """Start a topology from a program or a notebook and wait until every task has initialised.
 
-    `topology` is a TopologyBuilder, a Topology subclass or a topology message; `name` replaces its name. `cluster`
+    `topology` is a TopologyBuilder, a Topology subclass or a topology message, and `name` renames it. `cluster`
     may be `cluster/role/environ`; `settings` are as for --config-property; `restore` is `latest`, an id
     or a path, as for `heron submit --restore`. Modules and the running script are sent as files. Classes that
     are defined in a notebook are sent by value, in their current state.

@@ -21,7 +21,7 @@ MEANINGS = {
     OK: "done",
     FAILED: "failed; the reason is on stderr",
     USAGE: "wrong usage, or bad input such as a topology or setting that cannot work",
-    NOT_FOUND: "no such topology, checkpoint or pipeline, or no such part of it",
+    NOT_FOUND: "the topology, checkpoint or pipeline, or the named part of it, does not exist",
     EXISTS: "a topology with that name already exists",
     TIMED_OUT: "not completed before the deadline",
     PARTIAL: "partly done; stderr lists the remaining parts",

@@ -21,7 +21,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Run": {
         "submit": "Start a topology and wait until every task runs.",
         "kill": "Stop a topology and remove it from the cluster.",
-        "stop": "End a topology gracefully: drained, or with a savepoint.",
+        "stop": "End a topology gracefully, after a drain or a savepoint.",
         "activate": "Let the spouts of a topology emit tuples.",
         "deactivate": "Pause the spouts of a topology.",
         "restart": "Restart a topology, one container, component or task.",
@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = N
 
 
 def explain(error: Exception, verbose: bool) -> int:
-    """Print an error as one sentence (after its report); return its exit code."""
+    """Print an error's report, if any, and the error as one sentence; return the exit code."""
     if verbose:
         import traceback
 

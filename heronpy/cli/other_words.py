@@ -50,7 +50,7 @@ def no_such_verb(word: str, known: list[str]) -> exits.Failure:
 
 
 def no_cluster(ctx: click.Context) -> str:
-    """Return the sentence for a verb whose only argument is not a cluster; "" if it is one, or no clusters exist."""
+    """Return the sentence for a verb whose only argument is not a cluster; "" if it is one, or no cluster exists."""
     target, clusters = ctx.params.get("target"), known_clusters()
     if not isinstance(target, Target) or target.cluster in clusters or not clusters:
         return ""

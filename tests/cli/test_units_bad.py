@@ -160,7 +160,7 @@ def test_units_are_named_as_they_are_printed(
         return result.output + str(result.exception)
 
     assert said_by("u1") == said_by("1") and "not a unit" not in said_by("u1")
-    assert "'u0' is not a unit: ids begin with 1" in said_by("u0")
+    assert "'u0' is not a unit: ids start at 1" in said_by("u0")
     assert "'x1' is not a unit; give the number" in said_by("x1")
 
 

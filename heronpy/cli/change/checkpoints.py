@@ -1,11 +1,11 @@
-"""`heron checkpoints`: list, show, take, restore, verify and delete the checkpoints of a topology.
+"""`heron checkpoints`: list, show, take, restore, copy, verify and delete the checkpoints of a topology.
 
 Read-only verbs work on folders and need no running topology. Changes to the checkpoints of a running topology go
 through its topology master, because only the topology master tracks the checkpoints in progress.
 
 A file that another checkpoint needs is never deleted. The topology master deletes checkpoints of the current run; this
-module deletes all others. Shared files are deleted when no checkpoint of their folder refers to them. No shared
-file is deleted while the metadata of a remaining checkpoint cannot be read.
+module deletes those of other runs. Shared files are deleted when no checkpoint of their folder refers to them. No
+shared file is deleted while the metadata of a remaining checkpoint cannot be read.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ class View:
             row = _row_of_record(record)
             row.in_use = location in used
             if not row.damage:
-                row.damage = [f"{location} cannot be read here"]
+                row.damage = [f"{location} cannot be read on this host"]
             rows.append(row)
         return rows
 
     def _passed(self, record: checkpoint_pb2.CheckpointRecord) -> bool:
-        """Whether a checkpoint without listed files is intact: it was completed or retired after the listing."""
+        """Whether a checkpoint lacks files only because it was completed or retired after the files were listed."""
         if catalogue.at_place(place_of(record.location)):
             return True
         with suppress(HeronError):

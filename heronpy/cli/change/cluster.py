@@ -187,7 +187,7 @@ def init(name: str, engine: str, config_path: str | None) -> None:
 
 
 def _write(folder: Path, values: dict[str, dict[str, SettingValue]], notes: dict[str, list[str]]) -> None:
-    """Write all rooms into a hidden folder, then rename the folder, so that an incomplete cluster is never found."""
+    """Write all settings files into a hidden folder, then rename it, so that no command finds an incomplete cluster."""
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folders(draft)
     host = socket.gethostname()

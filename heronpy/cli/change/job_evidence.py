@@ -1,4 +1,4 @@
-"""`heron job explain`, `slo` and `replay`: the scaler's decisions with reasons, and the record of a job's promise."""
+"""`heron job explain`, `slo` and `replay`: the scaler's decisions with reasons, and how well a job kept its promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`heron job apply` and `heron job schema`: files with a layer of jobs, and the keys that a layer may have."""
+"""`heron job apply` and `heron job schema`: write a layer of several jobs from a file, and list a layer's keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEFAULTS: Final = {
 def apply(
     target: Target, file: BinaryIO, layer: str, dry_run: bool, why: str, detach: bool, timeout_s: float, common: Common
 ) -> None:
-    """Replace a layer of jobs with the content of a file; if the file is invalid, change nothing.
+    """Replace a layer of each job in a file with the file's content; if the file is invalid, change nothing.
 
     If another user changes a key during the write, raises an error that lists the jobs written so far.
     """

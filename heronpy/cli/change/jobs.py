@@ -164,7 +164,7 @@ def release(target: Target, job: str, detach: bool, timeout_s: float, common: Co
         room = why_less(running) if running is not None else ""
         say(f"job {job} is {f'waiting for capacity: {room}' if room else 'not waiting for anything'}; nothing changed")
         return
-    say(f"job {job} is released")
+    say(f"job {job} will be retried")
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, job, timeout_s)
@@ -183,7 +183,7 @@ def _parsed(word: str) -> tuple[Path, Any]:
 
 
 def say_outcome(session: Session, store: Store, job: str, timeout_s: float, proved: bool = True) -> None:
-    """Wait until the topology matches its job, and report it. Raises ClusterError if the change is abandoned or undone.
+    """Wait until the topology matches its job, and say so. Raises ClusterError if the change is abandoned or undone.
 
     With `proved`, the wait ends when the job is IN_SYNC; without it, when the topology has started.
     """
@@ -241,7 +241,7 @@ def _outcome(store: Store, job: str, running: Running | None, proved: bool, targ
 
 
 def list_jobs(target: Target, as_json: bool, common: Common) -> None:
-    """Print the jobs of a cluster, and whether their topologies match them."""
+    """Print the jobs of a cluster, and whether each topology matches its job."""
     session, store = opened(target, common)
     rows = [row(store, name) for name in store.names()]
     if as_json:
@@ -295,7 +295,7 @@ def show(target: Target, job: str, watch: bool, origin: bool, as_json: bool, com
 
 
 def unset_text(keys: Collection[str], target: Target, job: str) -> str:
-    """Return the command that undoes the keys that are not in effect; "" if there are none or too many."""
+    """Return the command that unsets the keys that are not in effect; "" if there are none or too many."""
     return f"undo the change: heron job unset {target} {job} {' '.join(keys)}" if 0 < len(keys) <= UNSET_MAX else ""
 
 
@@ -486,7 +486,7 @@ WantedBy=default.target"""
 
 
 def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
-    """End all processes of the manager on this host, including standbys; topologies keep running."""
+    """Stop all processes of the manager on this host, including standbys; topologies keep running."""
     session, _ = opened(target, common)
     acting = {part: one for part in PARTS if (one := acting_of(session.state, part)) is not None}
     if not acting and not guardians_of(session):
@@ -508,7 +508,7 @@ def stop_manager(target: Target, timeout_s: float, common: Common) -> None:
         if not left:
             break
         if time.monotonic() > deadline:
-            raise DeadlineError(f"the {left[0]} has not ended within {timeout_s:g} s, because it is completing a step")
+            raise DeadlineError(f"the {left[0]} is still completing a step after {timeout_s:g} s; try again")
         time.sleep(0.1)
     if (one := now[SYNCER]) is not None:
         say(f"The manager on this host has ended; another manager is active{where_of(one)}")

@@ -73,7 +73,7 @@ def show(target: Target, pool: str, as_json: bool, common: Common) -> None:
 
 
 def restarts_text(slot: Mapping[str, Any]) -> str:
-    """Return the restarts of a slot, with the reason of the last one, such as `2 (killed)`."""
+    """Return the number of restarts of a slot, with the reason for the last one, such as `2 (killed)`."""
     return f"{slot['restarts']} ({slot['exit_reason']})" if slot["exit_reason"] else str(slot["restarts"])
 
 
@@ -134,7 +134,7 @@ def overloaded(slots: Iterable[Mapping[str, Any]], pool: str) -> str:
 
 
 def delete(target: Target, pool: str, common: Common) -> None:
-    """End the slots of a pool and remove it."""
+    """Stop the slots of a pool, and remove the pool."""
     session = Session(target, common)
     pools.record_of(session, pool)
     known = read_pool(session.state, pool)

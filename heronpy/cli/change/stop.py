@@ -1,4 +1,4 @@
-"""`heron stop`: end a topology gracefully, drained or with a savepoint, and report the outcome."""
+"""`heron stop`: end a topology gracefully, after a drain or a savepoint, and report the outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heronpy.proto import checkpoint_pb2
 def stop(
     target: Target, topology: str, savepoint: bool, timeout_s: float, force: bool, as_json: bool, common: Common
 ) -> None:
-    """Drain a topology, or take a savepoint of it; then end and remove it."""
+    """Drain a topology, or take a savepoint of it; then stop and remove the topology."""
     progress = Progress()
     stop = Stop(Session(target, common), topology, time.monotonic() + timeout_s, timeout_s, progress.show)
     stop.session.refuse_job(topology, f"stop {target} {topology}")

@@ -1,4 +1,4 @@
-"""`heron update`: change the parallelism, containers, sizes or configuration of a running topology."""
+"""`heron update`: change the parallelism, containers, task sizes or configuration of a running topology."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class UpdateOptions:
 
 
 def update(target: Target, common: Common, topology: str, options: UpdateOptions) -> None:
-    """Change the configuration, or parallelism, containers and sizes."""
+    """Change the configuration, or the parallelism, containers and task sizes."""
     session = Session(target, common)
     session.find(topology)
     session.refuse_job(topology, f"set {target} {topology} KEY=VALUE")

@@ -54,7 +54,7 @@ class UnitId(click.ParamType):  # type: ignore[type-arg]
                 ctx,
             )
         if not int(number):
-            self.fail(f"'{value}' is not a unit: ids begin with 1; leave the id out for the whole pipeline", param, ctx)
+            self.fail(f"'{value}' is not a unit: ids start at 1; leave the id out for the whole pipeline", param, ctx)
         return int(number)
 
 
@@ -78,7 +78,7 @@ class RunName(TopologyName):
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A time such as 90s, 12h or 7d, in seconds."""
+    """Converts a time such as 90s, 12h or 7d to seconds."""
 
     name = "duration"
 

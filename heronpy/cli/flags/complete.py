@@ -40,7 +40,7 @@ def _known_clusters() -> list[str]:
 
 
 def _place(ctx: click.Context) -> tuple[Records, str]:
-    """Return the records of the named or only cluster, and the name of the topology; "" if it is not named yet."""
+    """Return the records of the named or only cluster, and the name of the topology; "" if no topology is named yet."""
     from heronpy.clusters.records import Records
 
     target, topology = ctx.params.get("target"), ctx.params.get("topology")

@@ -79,7 +79,7 @@ def _as_json(one: BadRange, record: BadRecord | None, logs: str) -> dict[str, An
 
 
 def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
-    """Return the current path of the file, if it is on this host, and the paths where it was last seen."""
+    """Return the range's file on this host, or None, and the paths at which the file was last seen."""
     seen = []
     for site, path in one.places:
         root = logs_at(logs, site).root
@@ -91,7 +91,7 @@ def _places_of(one: BadRange, logs: str) -> tuple[str | None, list[str]]:
 
 
 def _line_end(one: BadRange, logs: str) -> int:
-    """Return where the range's last line ends. If that is after the range, the next range starts inside the line."""
+    """Return the offset at which the range's last line ends, which may be beyond the end of the range."""
     span = one.span
     for site, path in one.places:
         chunk = Chunk(span.file, one.key, one.generation, span.begin, span.end, one.head, path)

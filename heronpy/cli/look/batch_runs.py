@@ -105,13 +105,13 @@ _SOURCES = {
 
 
 def _running(session: Session, topology: str) -> Run | None:
-    """Return the current run of a topology, which may be outside the cluster's folder of runs."""
+    """Return the current run of a topology, even if the run is outside the cluster's folder of runs."""
     folder = run_folder(session.topology(topology)) if session.record(topology) is not None else ""
     return Run(folder) if folder else None
 
 
 def _works(session: Session, topology: str) -> bool:
-    """Whether a process of a topology is running or starting; with an engine this may be unknown."""
+    """Whether a process of a topology is running or starting; with an engine, where this may be unknown, True."""
     if session.tmaster_location(topology) is not None or session.engine_of(topology):
         return True
     record = session.record(topology)

@@ -56,7 +56,7 @@ def _records(session: Session, record: ExecutionState) -> RunRecords:
 def failed(records: RunRecords) -> list[dict[str, Any]]:
     """Return the failed batches whose rows are kept, by sink, oldest first.
 
-    `folder` and `stem` name the record of a batch.
+    The fields `folder` and `stem` locate the record of a batch.
     """
     found = []
     for safe in records.components():

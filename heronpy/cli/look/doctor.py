@@ -89,7 +89,7 @@ def examine(
 
 
 def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bool:
-    """Diagnose an ended run from its kept file and return True, or return False without such a file.
+    """If an ended run has left a file, print the diagnosis from it and return True; otherwise return False.
 
     Exits with code 1 if a finding needs action.
     """
@@ -167,7 +167,7 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
 
 
 def seen(signals: Signals) -> list[str]:
-    """Lines of evidence: figures of the topology, then of its busiest tasks."""
+    """Return lines of evidence: figures of the topology, then of its busiest tasks."""
     window = format_duration(round(signals.window_s))
     still_s = min((signals.still_s.get(one.component, 0.0) for one in signals.tasks if one.is_spout), default=0.0)
     # The rate is measured over the whole window.

@@ -147,13 +147,13 @@ _COUNTED = {
     "__py-physical-memory-byte": "memory_bytes",
 }
 #: Metrics that can represent the latency of a component; the first metric with observations is used. They measure a
-#: spout's complete tuple trees, one call of `process`, and one call of `next_tuple`.
+#: spout's complete tuple trees, one call to `process`, and one call to `next_tuple`.
 _LATENCIES = ("__complete-latency", "__execute-latency", "__next-tuple-latency")
 
 
 @dataclass(slots=True)
 class Combined:
-    """One metric of one owner, summed over all its processes."""
+    """One metric of a component or instance (`owner`), summed over all its processes."""
 
     owner: str
     name: str
@@ -175,5 +175,5 @@ class Combined:
         self.samples.append(sample)
 
     def quantile(self, part: float) -> Quantile | None:
-        """Return the value at this quantile, or a bound for it; None without observations."""
+        """Return the value at the quantile `part` (0 to 1), or a bound for it; None without observations."""
         return quantile(self.samples, part)

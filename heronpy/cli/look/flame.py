@@ -75,7 +75,7 @@ def _colour(name: str) -> str:
 
 
 def speedscope(title: str, rows: Iterable[Row]) -> str:
-    """Return a sampled profile as JSON, see https://www.speedscope.app/file-format-schema.json."""
+    """Return a sampled profile as JSON in the format of https://www.speedscope.app/file-format-schema.json."""
     frames: dict[str, int] = {}
     rows = list(rows)
     samples = [[frames.setdefault(name, len(frames)) for name in stack] for stack, _ in rows]

@@ -78,13 +78,13 @@ class EndWatch:
 
 
 class _Once:
-    """Drops duplicates across folders: the end of a container's log is also in the folder of kept logs."""
+    """Drops the second copy of a record: the tail of a container's log is also in the folder of kept logs."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, float, str], Path] = {}
 
     def take(self, folder: Path, name: str, record: Record) -> bool:
-        """Whether the record is new. Equal records in one folder are different records."""
+        """Whether the record is new: no equal record was found before in another folder."""
         first = self._known.setdefault((name, record.when, record.text), folder)
         if len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]

@@ -86,7 +86,7 @@ def show_run(target: Target, run: str, as_json: bool, common: Common) -> None:
         kinds = f"{counted(of_users, 'kind')} of exceptions"
         say_labelled("raised", f"{kinds}: {command('heron', 'history', 'exceptions', target, found.name)}", whole=True)
     if progress is not None:
-        say_labelled("read", progress.boundary or "its input is unknown")
+        say_labelled("read", progress.boundary or "the input of this run is unknown")
         print_units(table_of(progress))
         if spark_plan:
             say_labelled("Spark", f"the final plans are in {found.folder}/{RUN_PLAN}", whole=True)

@@ -71,7 +71,7 @@ async def _find(
 
 
 def _as_text(match: Match, context: int) -> str:
-    """Return the line of the file, with the time and process of its record; context has the format of grep."""
+    """Return the line with the time and process of its record or, with `context`, all lines in the format of grep."""
     hit = match.hit
     if context:
         before = [f"{hit.process}- {line}" for line in hit.before]
@@ -168,7 +168,7 @@ def show_past_logs(
 
 
 def submitted_at(session: Session, topology: str) -> float | None:
-    """Return when the topology, or else the last topology of that name, was submitted; None if unknown.
+    """Return when the topology, or else the last ended topology of that name, was submitted; None if unknown.
 
     The files may also hold the logs of earlier topologies of that name.
     """
@@ -255,16 +255,16 @@ def _check_flags(find: str | None, ignore_case: bool, context: int, follow: bool
     if ignore_case and find is None:
         raise click.UsageError("--ignore-case needs --find")
     if context and (find is None or follow):
-        raise click.UsageError("--context needs --find, without --follow")
+        raise click.UsageError("--context needs --find, and does not work with --follow")
 
 
 def _files(folders: list[Path]) -> list[tuple[Path, str]]:
-    """Pairs of a folder and the name of a process that has logs in it."""
+    """Return pairs of a folder and the name of a process that has logs in it."""
     return [(folder, name) for folder in folders for name in log_processes(folder)]
 
 
 def select(folders: list[Path], what: tuple[str, ...], topology: str) -> list[str]:
-    """Names of the processes to show. If a word matches none, raises a Failure that suggests the nearest name."""
+    """Return the names of the processes to show; for a word without a match, raises a Failure with the nearest name."""
     known = sorted({name for _, name in _files(folders)})
     if not what:
         return known

@@ -121,7 +121,7 @@ def _show_short(
         if reply.resumed_s and not over:
             say(
                 f"the topology master was replaced {format_duration(reply.resumed_s)} ago, so counts of processes that"
-                " had ended before that may be missing here; 'heron top' shows them"
+                " had ended by then may be missing here; 'heron top' shows them"
             )
         if (least := _at_least(reply)) and not over:
             say(least)
@@ -187,7 +187,7 @@ def _merged(samples: list[control_pb2.Sample]) -> Combined | None:
 
 def _nothing(names: tuple[str, ...], reply: control_pb2.MetricsReply) -> str:
     if names:
-        return f"No process reports {', '.join(names)}; run without --name to list all metrics"
+        return f"No process reports {', '.join(names)}; run with --all instead of --name to list all metrics"
     return "No process has reported metrics yet" if not reply.reports else "No such metric was reported"
 
 

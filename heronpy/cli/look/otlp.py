@@ -1,7 +1,7 @@
 """Sends traces to an OpenTelemetry collector: OTLP/JSON over HTTP, version 1 of the protocol.
 
-https://opentelemetry.io/docs/specs/otlp/#otlphttp. A span costs microseconds here and nothing in a task. A collector's
-API key comes from OpenTelemetry's environment variables, so it never appears on a command line.
+https://opentelemetry.io/docs/specs/otlp/#otlphttp. A span takes microseconds in this command, and no time in a task.
+A collector's API key comes from OpenTelemetry's environment variables, so it never appears on a command line.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def request_of(topology: str, spans: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def spans_of(trace: Trace) -> Iterator[dict[str, Any]]:
-    """Yield a span for each call, with the tuple's path to the call, and a span for each hop of this path."""
+    """Yield a span for each call, which includes the hops to the call, and a child span for each of these hops."""
     for one in trace.spans:
         yield from _spans(trace, one)
 

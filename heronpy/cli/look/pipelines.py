@@ -29,7 +29,7 @@ def ask(session: Session, status: control_pb2.StatusReply) -> list[Pipeline] | N
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:
-    """Return the documented part of `heron status --json` and `heron top --json`."""
+    """Return the pipelines for `heron status --json` and `heron top --json`."""
     found = ask(session, status)
     return {"units": to_builtins(found) if found is not None else None}
 

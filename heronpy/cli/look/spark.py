@@ -28,7 +28,7 @@ _TIMES = {
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any] | None:
-    """Return the documented part of `heron status --json`; None without Spark sinks or without an answer."""
+    """Return the Spark sinks for `heron status --json`; None if there are none, or without an answer."""
     if not needs_spark(status.plan.topology):
         return None
     try:
@@ -44,7 +44,7 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
 
 
 def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
-    """Return the figures of each sink, and the address of Spark's own pages on this host ("" when off)."""
+    """Return the figures of each sink, and the address of Spark's own pages on this host ("" if they are off)."""
     found = batches_of(reply, host)
     times: dict[tuple[str, str], list[control_pb2.Sample]] = {}
     for sample in (sample for report in reply.reports for sample in report.samples):

@@ -78,7 +78,7 @@ def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str
 
 
 def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.StatusReply) -> str:
-    """Return the sentence about the component that delays checkpoints; "" if none is late or all queues are empty."""
+    """Return the sentence about the component that delays checkpoints; "" if there is none or all queues are empty."""
     late = reply.pending and reply.pending_s >= LATE_S
     if not late and (reply.complete or not (reply.aborted + reply.failed)):
         return ""
@@ -92,7 +92,7 @@ def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.Status
 
 
 def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:
-    """Return the documented part of `heron status --json` and `heron top --json`."""
+    """Return the report on checkpoints for `heron status --json` and `heron top --json`."""
     reply = ask(session, status)
     checkpoints = None
     if reply is not None:

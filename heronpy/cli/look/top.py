@@ -1,6 +1,6 @@
 """`heron top`, and the wait loop of `heron submit --wait`.
 
-On a terminal, `heron top` uses the whole screen and reads keys (see `full_screen`). With a number of snapshots it
+On a terminal, `heron top` uses the whole screen and reads keys (see `full_screen`). For a given number of snapshots it
 redraws the table in place. Without a terminal it prints snapshots one after another, for files and pipes.
 """
 
@@ -111,7 +111,7 @@ def _full_screen(session: Session, topology: str, interval_s: float) -> None:
 
 
 def _end_look_s(watched_s: float) -> float:
-    """Return the seconds until the next check for the end; short at first, because a topology may run only briefly."""
+    """Return the seconds until the next check whether the topology has ended; few at first, because it may end soon."""
     return min(END_LOOK_S, max(0.02, 0.1 * watched_s))
 
 
@@ -207,7 +207,7 @@ FRAMES = ("frames/s", "tuples/frame")
 
 
 def _part(count: float, narrow: bool) -> str:
-    """Return a ratio that is often close to 1 as text, with one decimal if it is below 100."""
+    """Return a ratio as text, with one decimal if it is below 100."""
     return f"{count:.1f}" if count < 99.95 else short(count) if narrow else f"{count:,.0f}"
 
 
@@ -215,7 +215,7 @@ def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool
     """Return the table of components; a narrow one fits 100 columns, or 80 without frames.
 
     `frames/s` are the frames with tuples that a spout sends or a bolt receives. In a wide table, ≥ marks a
-    count that lacks the last counts of a process that ended without a report.
+    lower bound: a process ended before it reported its last counts.
     """
     number = short if narrow else "{:,.0f}".format
     cells = []

@@ -94,7 +94,7 @@ def wire_note(span: TraceSpan) -> str:
 
 
 def bar(span: TraceSpan, total_s: float, width: int) -> str:
-    """Return a span as a bar of `width` letters, one letter per kind of part; a very short part may not be drawn."""
+    """Return a span as a bar of `width` letters, one letter per kind of hop; a very short hop may not be drawn."""
     cells = [" "] * width
     at = span.start_s
     for part in span.parts:

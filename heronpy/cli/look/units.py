@@ -86,7 +86,7 @@ def list_pipelines(url: str, as_json: bool) -> None:
 
 
 def show_pipeline(pipeline: str, url: str, as_json: bool) -> None:
-    """Print the figures of a pipeline and its live units."""
+    """Print the figures of a pipeline and its units in progress."""
     where = _ledger(url)
     with opened(where, pipeline) as ledger:
         figures = ledger.ask(Show())
@@ -220,7 +220,7 @@ def rebuild_ledger(pipeline: str, table: str, url: str, as_json: bool) -> None:
 
 # ---- parts ----------------------------------------------------------------------------------
 def _stuck(ledger: Reached, figures: Figures) -> dict[int, str]:
-    """Return why committed units cannot be published, according to the stages and the table on this host."""
+    """Return why committed units cannot be published, according to their staged output and the table on this host."""
     if figures.rows_to != "table" or not figures.units.get(UnitState.COMMITTED, (0, 0))[0]:
         return {}
     try:
@@ -249,7 +249,7 @@ def _stuck_sentences(pipeline: str, count: int) -> Iterator[str]:
 
 
 def all_units(ledger: Reached, request: RetryBad | RetryFailed) -> tuple[list[int], list[int]]:
-    """Repeat a request until it is complete; return the ids of its units and dispatches."""
+    """Repeat a request until it is complete; return the ids of the requeued units and dispatches."""
     units: list[int] = []
     dispatches: list[int] = []
     while True:

@@ -61,7 +61,7 @@ def list_profiles() -> None:
 
 # `output` has the flags that all profiles share: --repeat, --against, --out and --cluster.
 def startup(tasks: int, containers: int | None, **output: Any) -> int:
-    """Measure submit, restart, kill and idle tasks."""
+    """Measure submit, restart and kill, and the cost of idle tasks."""
     return _measure(lambda where, repeat: run_startup(where, tasks, containers, repeat, say), **output)
 
 

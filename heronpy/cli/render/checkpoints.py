@@ -94,7 +94,7 @@ def list_json(
 
 
 def master_json(reply: control_pb2.CheckpointsReply) -> dict[str, Any]:
-    """Return a topology master's report on its checkpoints, without their list."""
+    """Return a topology master's report on its checkpoints, without the list of checkpoints."""
     pending = {"checkpoint": reply.pending, "for_s": round(reply.pending_s, 3), "tasks": reply.pending_tasks,
                "names": list(reply.pending_names)}  # fmt: skip
     return {

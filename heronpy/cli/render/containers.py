@@ -16,7 +16,7 @@ _REFUSED = {
     "strangers": "connections without its keys",
     "garbage": "invalid messages",
     "unknown": "requests without admission",
-    "impostors": "hellos from a second process of a submission",
+    "impostors": "hello messages from a second process of a submission",
     "replaced": "requests from replaced submissions",
     "releases": "containers of another release",
     "oversized": "oversized requests",

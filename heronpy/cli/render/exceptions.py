@@ -12,7 +12,7 @@ from heronpy.views.exception_groups import MESSAGES_MAX, ExceptionGroup
 
 
 def group_text(group: ExceptionGroup, message: str) -> str:
-    """Return one group as text: type, place, count, tasks, and the newest traceback in full, or `message`."""
+    """Return one group as text: type, place, count, tasks, and the newest traceback in full; without one, `message`."""
     times = "once" if group.count == 1 else f"{group.count:,} times"
     where = f" at {clean(group.where)}" if group.where else ""
     phase = _phase(group.type, group.startup)
@@ -30,7 +30,7 @@ def group_text(group: ExceptionGroup, message: str) -> str:
 
 
 def _phase(kind: str, startup: bool) -> str:
-    """Return the phase of the exception. A task that gives up reports `startup`, like a task that cannot start."""
+    """Return the exception's phase. A task that stops retrying reports `startup`, like a task that cannot start."""
     if kind.rpartition(".")[2] == GaveUpError.__name__:
         return ", after which the task was not restarted"
     return " while it started" if startup else ""

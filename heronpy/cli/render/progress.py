@@ -54,7 +54,7 @@ class Progress:
             sys.stderr.flush()
 
     def show_waiting(self, text: str, now: float) -> None:
-        """Print on any output that all tasks run, but wait for an external system, which may take a long time."""
+        """Print, even without a terminal, that all tasks run but wait for an external system, which may take long."""
         self.show(text)
         if self._say_at is None:
             self._say_at = now + SAY_WAITING_AFTER_S

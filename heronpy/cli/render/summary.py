@@ -84,7 +84,7 @@ def totals_text(status: control_pb2.StatusReply) -> str:
 def begun_again_text(status: control_pb2.StatusReply) -> str:
     """Return the spouts that may have emitted everything again, such as `task 1 of src began again`; "" if none did.
 
-    Under EFFECTIVELY_ONCE, these spouts should have been rewound to the checkpoint: `task 1 of src cannot be rewound`.
+    Under EFFECTIVELY_ONCE, where spouts have to be rewound, the text is like `task 1 of src cannot be rewound`.
     """
     totals = status.totals
     if not totals.spouts_begun_again:

@@ -28,7 +28,7 @@ _WORKERS_S: Final = 2.0
 
 
 class BatchSubmit:
-    """A submit that may begin a batch run."""
+    """A submission that may begin a batch run."""
 
     def __init__(self, begun: on_batch.Begun, topology: topology_pb2.Topology, words: Sequence[str]) -> None:
         """`words` are the program and its arguments."""
@@ -42,7 +42,7 @@ class BatchSubmit:
 
     @property
     def is_batch(self) -> bool:
-        """Whether this submit begins or continues a batch run."""
+        """Whether this submission begins or continues a batch run."""
         return self._begun.run is not None
 
     def progress(self) -> str:
@@ -64,7 +64,7 @@ class BatchSubmit:
         return f"stage {now.number} of {len(found.stages)} ({', '.join(now.components)}): {units}{ends}"
 
     def is_done(self, status: control_pb2.StatusReply) -> bool:
-        """Whether a keeper has finished an ended run, and `_WORKERS_S` have passed; a worker may still be running."""
+        """Whether the run and a keeper finished at least `_WORKERS_S` ago; a worker may still be running."""
         keepers = [task.state for task in status.tasks if task.component == KEEPER]
         assert self._begun.run is not None
         if _TIDY.isdisjoint(keepers) or not self._begun.run.record.has_ended:

@@ -1,7 +1,7 @@
 """`heron submit`: from a user's program to a running topology, without leftovers on failure.
 
-Modules that only some submits need are imported where they are used, because imports take most of the time of a small
-submit.
+Modules that only some submissions need are imported where they are used, because imports take most of the time of a
+small submission.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SubmitOptions(Struct, frozen=True):
 def submit(target: Target, common: Common, options: SubmitOptions, child: Child) -> None:
     """Start the topology of a program that the child runs, or print its plans.
 
-    A submit that ends early undoes its steps.
+    If the command ends early, it undoes its steps.
     """
     session = Session(target, common)
     session.check_cluster()
@@ -302,7 +302,7 @@ def _start(session: Session, options: SubmitOptions, loaded: Loaded, begun_at: f
     for flag, given in (("--foreground", options.foreground), ("--queue-timeout", options.queue_timeout_s)):
         if given and not planned.engine:
             raise exits.Failure(
-                f"{flag} is for clusters with an engine, and {session.target.cluster} has none; leave it out",
+                f"{flag} is for clusters with an engine, and {session.target.cluster} has none; leave the flag out",
                 exits.USAGE,
             )
     session.refuse_job(planned.topology.name, f"deploy {session.target} {planned.topology.name} PROGRAM")
@@ -341,7 +341,7 @@ def _print_plans(planned: Planned, form: str) -> None:
 
 @contextmanager
 def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
-    """Remove everything when a submit fails, times out or is interrupted before the topology runs."""
+    """Remove everything when a submission fails, times out or is interrupted before the topology runs."""
     try:
         yield
     except KeyboardInterrupt:

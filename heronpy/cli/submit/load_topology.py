@@ -219,7 +219,7 @@ def _spouts_that_start_over(out: Path) -> list[str]:
 
 
 def _plain(out: Path) -> list[str]:
-    """Return the components of EFFECTIVELY_ONCE topologies that keep a plain State: their `init_state` uses the State.
+    """Return the components of EFFECTIVELY_ONCE topologies that keep a plain State, which their `init_state` uses.
 
     Of heronpy's own classes, only windows are known to keep a State before the first checkpoint.
     """
@@ -239,7 +239,7 @@ def _plain(out: Path) -> list[str]:
 
 
 def _checkpointed(out: Path) -> Iterator[tuple[str, bool, type]]:
-    """Yield name, whether it is a spout, and class of each known component of the EFFECTIVELY_ONCE topologies."""
+    """Yield the name, whether it is a spout, and the class of each known component of EFFECTIVELY_ONCE topologies."""
     from google.protobuf.message import DecodeError
 
     from heronpy.plan.component_config import reliability_mode

@@ -38,7 +38,7 @@ class Program(Struct, frozen=True):
     """How to run what the user submitted."""
 
     shown: str
-    """As the user wrote it."""
+    """The program, as the user wrote it."""
     root: Path
     """Folder to put on sys.path."""
     kind: str

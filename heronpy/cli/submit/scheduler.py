@@ -44,7 +44,7 @@ def start(target: Target, topology: str, common: Common) -> None:
 
 
 def start_one(session: Session, topology: str) -> None:
-    """Start the scheduler, without waiting for the engine's first list."""
+    """Start the scheduler, without waiting for the engine's first list of containers."""
     check_engine(session, topology, "start")
     with session.operation(topology):
         record = session.find(topology, pools=True)
@@ -59,7 +59,7 @@ def start_one(session: Session, topology: str) -> None:
 
 
 def _adopted(session: Session, topology: str) -> int:
-    """Return the number of containers in the engine's first list."""
+    """Wait for the engine's first list of containers, and return their number."""
     deadline = time.monotonic() + FOUND_S
     while True:
         found = session.containers(topology)
@@ -71,7 +71,7 @@ def _adopted(session: Session, topology: str) -> int:
 
 
 def keep(target: Target, common: Common) -> None:
-    """Start schedulers for topologies that lack one, until SIGTERM or SIGINT; then end all schedulers."""
+    """Start schedulers for topologies that lack one, until SIGTERM or SIGINT; then stop all schedulers."""
     ended: list[int] = []
 
     def end(signum: int, _: FrameType | None) -> None:

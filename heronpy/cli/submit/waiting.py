@@ -1,4 +1,4 @@
-"""Waits until a submitted topology runs; polls are short at first, because a small topology starts in 100 to 300 ms."""
+"""Waits until a submitted topology runs; polls often at first, because a small topology starts in 100 to 300 ms."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
 
 
 def user_errors(session: Session, name: str) -> str:
-    """Return the tracebacks of user code that differ after the first line, which names the attempt at a unit."""
+    """Return each traceback of user code once, even if the first line, which names the attempt at a unit, differs."""
     told = {
         (item.type, item.traceback.partition("\n")[2] or item.message): item
         for item in _exceptions(session, name)

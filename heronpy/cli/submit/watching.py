@@ -39,8 +39,8 @@ class Watch:
     def until_finished(self) -> control_pb2.StatusReply:
         """Wait for the end of the topology, and return the last status.
 
-        Raises TopologyFailed, with its exceptions, when the topology has failed. Any other Failure means that the
-        topology cannot be watched any longer, and may still be running.
+        Raises TopologyFailed, with the exceptions of tasks, when the topology has failed. Any other Failure means that
+        the topology cannot be watched any longer, and may still be running.
         """
         terminal = sys.stdout.isatty()
         looks = self._looks(LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S)

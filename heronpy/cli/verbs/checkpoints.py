@@ -93,14 +93,14 @@ def trigger_command(**flags: Any) -> None:
 
 
 @verb("restore", checkpoints_command, json=False)
-@click.option("--checkpoint", type=click.IntRange(min=1), metavar="ID", help="Default: the newest checkpoint.",
+@click.option("--checkpoint", type=click.IntRange(min=1), metavar="ID", help="Which checkpoint; default: the newest.",
               shell_complete=complete.checkpoints)  # fmt: skip
 @timeout_flag(90.0, "Seconds to wait until every task has resumed.")
 def restore_command(**flags: Any) -> None:
     """Rewind a running topology to one of its checkpoints and wait until every task has resumed from there.
 
-    The file sink and the Spark sink remove output published since that checkpoint, because its rows are produced again.
-    A custom two-phase sink must do the same in pre_restore.
+    The file sink and the Spark sink remove output published since that checkpoint, because its rows are produced
+    again. A custom two-phase sink must do the same in pre_restore.
     """
     from heronpy.cli.change.checkpoints import restore
 

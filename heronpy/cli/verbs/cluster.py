@@ -64,7 +64,7 @@ def access_command(**flags: Any) -> None:
 
 
 @verb("hosts", cluster_command, topology=None)
-@click.option("--lift", metavar="HOST", help="Allow containers of all topologies on this host again.")
+@click.option("--lift", metavar="HOST", help="Let this host run containers of all topologies again.")
 def hosts_command(**flags: Any) -> None:
     """Show the hosts that get no containers, each with its topology, the reason and the remaining time.
 
@@ -78,7 +78,7 @@ def hosts_command(**flags: Any) -> None:
 
 @verb("manifest", cluster_command, topology=None, json=False)
 @click.option("--nodes", is_flag=True,
-              help="Also grant the right to list nodes (a ClusterRole), so that sizes can be checked.")  # fmt: skip
+              help="Also grant the right to list nodes (a ClusterRole), to check container sizes.")  # fmt: skip
 def manifest_command(**flags: Any) -> None:
     """Print a manifest for a Kubernetes cluster: the minimal Role, and a pod from which topologies are submitted.
 

@@ -51,7 +51,7 @@ def config_command() -> None:
 def show_command(
     target: Target, room: str | None, topology: str | None, origin: bool, as_json: bool, common: Common
 ) -> None:
-    """Show the settings of a cluster, for all rooms or one.
+    """Show the settings of a cluster: all groups (rooms), or one group.
 
     The keys are heron.<room>.<field>; set them in conf/<cluster>/<room>.yaml, in the topology's
     configuration, or with --config-property.

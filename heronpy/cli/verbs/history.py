@@ -79,7 +79,7 @@ def logs_command(**flags: Any) -> None:
 @json_flag
 @common_flags
 def compare_command(**flags: Any) -> None:
-    """Compare the results of two batch runs, such as visits/3 and visits/4, or of two folders of a sink.
+    """Compare the results of two batch runs, such as visits/3 and visits/4, or of two output folders of a sink.
 
     Rows are compared for each sink, as text. The number of equal rows matters; their order does not. A run that was
     submitted with --hold can be compared as well. For runs, time, CPU, memory and attempts are shown side by side.

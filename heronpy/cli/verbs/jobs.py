@@ -90,7 +90,7 @@ def deploy_command(**flags: Any) -> None:
 
 @verb("list", job_command, topology=None)
 def list_command(**flags: Any) -> None:
-    """List the jobs, and show whether their topologies match them."""
+    """List the jobs, and show whether each topology matches its job."""
     from heronpy.cli.change.jobs import list_jobs
 
     list_jobs(**flags)
@@ -146,7 +146,7 @@ def unset_command(**flags: Any) -> None:
 @_why
 @_waits
 def apply_command(**flags: Any) -> None:
-    """Replace a layer of jobs with the content of a file, for example a file that is kept in git.
+    """Replace a layer of each job in a file with the content of that file, which may be kept in git.
 
     Each document has the name of a job (job: NAME) and the keys of the layer; 'heron job schema' lists them. Keys of
     the layer that are missing from the file are unset. All documents are checked before the first is written.
@@ -199,7 +199,7 @@ def replay_command(file: BinaryIO, as_json: bool) -> None:
 @_why
 @_waits
 def stop_command(**flags: Any) -> None:
-    """Stop the topology of a job: with a savepoint under EFFECTIVELY_ONCE, otherwise drained."""
+    """Stop the topology of a job, after a savepoint under EFFECTIVELY_ONCE, otherwise after a drain."""
     from heronpy.cli.change.jobs import set_run
 
     set_run(stop=True, **flags)

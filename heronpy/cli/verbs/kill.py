@@ -24,7 +24,7 @@ def kill_command(**flags: Any) -> None:
     that may still run, with the command that shows them, and does not remove the topology. The scheduler continues to
     end these containers; run 'heron kill' again to finish.
 
-    Also works when the topology's scheduler is dead, when a submit was interrupted, and with an invalid
+    Also works when the topology's scheduler is dead, when 'heron submit' was interrupted, and with an invalid
     configuration: invalid settings are ignored.
     """
     from heronpy.cli.change.kill import kill
@@ -40,9 +40,9 @@ def kill_command(**flags: Any) -> None:
 def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
     """End a topology gracefully and remove it from the cluster; its logs and checkpoints are kept.
 
-    Its spouts are deactivated. --drain waits until no tuple is in flight and then finishes every bolt, as at the
+    The spouts are deactivated. --drain waits until no tuple is in flight and then finishes every bolt, as at the
     end of bounded input: windows fire, sinks publish. --savepoint keeps the tuples in flight in a savepoint, from
-    which a submit with --restore resumes; it needs EFFECTIVELY_ONCE.
+    which 'heron submit --restore' resumes; it needs EFFECTIVELY_ONCE.
 
     If the drain or the savepoint fails or takes too long, nothing is killed, and spouts that were active are activated
     again.

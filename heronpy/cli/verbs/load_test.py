@@ -75,7 +75,7 @@ def list_command(**flags: Any) -> None:
 @click.option("--containers", type=click.IntRange(min=1), help="Number of containers (default: one per 50 tasks).")
 @_output_flags
 def startup_command(**flags: Any) -> int:
-    """Measure submit, restart, kill and idle tasks."""
+    """Measure submit, restart and kill, and the cost of idle tasks."""
     from heronpy.cli.measure.load_test import startup
 
     return startup(**flags)
@@ -105,7 +105,7 @@ def batch_command(**flags: Any) -> int:
               help="Number of keys in the state.")  # fmt: skip
 @_output_flags
 def batch_handover_command(**flags: Any) -> int:
-    """Measure the time from the end of a batch run to a stream's first tuple, and the savepoint's share of the run."""
+    """Measure the time from the end of a batch run to a stream's first tuple, and the savepoint's share of that run."""
     from heronpy.cli.measure.load_test import batch_handover
 
     return batch_handover(**flags)
@@ -194,7 +194,7 @@ def costs_command(**flags: Any) -> int:
 def jobs_command(**flags: Any) -> int:
     """Measure the costs of jobs, pools and the scaler, and the scaler's wrong decisions.
 
-    The goals apply to the default numbers.
+    The goals in the output apply only to the default sizes.
     """
     from heronpy.cli.measure.load_test import jobs
 
@@ -312,7 +312,7 @@ def _profile_command(load: profiles.Load) -> click.Command:
                      help=f"Tuples per second of each spout task; 0: as fast as possible.  [default: {load.rate:g}]"),
         click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), metavar="S",
                      help=f"Seconds for which the spouts emit.  [default: {load.duration_s:g}]"),
-        click.option("--tuples", type=click.IntRange(min=1), metavar="N", help="Emit this number of tuples instead."),
+        click.option("--tuples", type=click.IntRange(min=1), metavar="N", help="Tuples to emit, instead of a time."),
         click.option("--payload", "payload_bytes", type=click.IntRange(min=0), metavar="BYTES",
                      help=f"Size of the payload.  [default: {load.payload_bytes}]"),
         click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), metavar="S",

@@ -54,8 +54,8 @@ def status_command(**flags: Any) -> None:
 def plan_command(mode: str, **flags: Any) -> None:
     """Show the logical plan (default), the packing plan or the physical plan.
 
-    With --mode batch, show the stages of the running topology as a batch run, or else the stages of the topology's
-    newest batch run. For a program that has never run, use: heron submit --mode batch --dry-run
+    With --mode batch, show the stages that the running topology has as a batch run; if it is not running, show the
+    stages of its newest batch run. For a program that has never run, use: heron submit --mode batch --dry-run
     """
     if mode == "batch":
         from heronpy.cli.look.batch_runs import show_stages
@@ -84,7 +84,7 @@ def progress_command(**flags: Any) -> None:
               metavar="SECONDS", help="Measure rates and shares over this time.")  # fmt: skip
 @click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds, until Ctrl-C.")
 @click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
-              help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
+              help="Also pack signals, events, status, settings and the last log lines into a new file, without"
               " passwords and keys. Without FILE, the file is created in this folder and its name is printed. With"
               " --watch, each measurement is appended.")  # fmt: skip
 def doctor_command(**flags: Any) -> None:
@@ -212,7 +212,7 @@ def trace_command(**flags: Any) -> None:
     queue     waiting for credit: in the sender's out-queue and in stream managers
     wire      from a process to the next stream manager
     in-queue  from the last stream manager until the task's call begins
-    process   in the call of process
+    process   in the call to process
     ack       from the last call to the spout's ack
     """
     from heronpy.cli.look.trace import show_traces
@@ -238,9 +238,9 @@ def slow_command(**flags: Any) -> None:
 def batches_command(**flags: Any) -> None:
     """Show the Spark batches that failed under EFFECTIVELY_ONCE, with the error; --retry tries them again.
 
-    A batch fails when your function has raised heron.spark.max_retries times after the first attempt. The rows of a
-    failed batch are kept. A full disk or an unreachable store does not count as an attempt. In other modes no rows are
-    kept: the tuples of a failed batch fail at their spout.
+    A batch fails when your function has raised an exception in the first attempt and in heron.spark.max_retries
+    retries. The rows of a failed batch are kept. A full disk or an unreachable store does not count as an attempt. In
+    other modes no rows are kept: the tuples of a failed batch fail at their spout.
     """
     from heronpy.cli.look.batches import show_batches
 
@@ -254,7 +254,7 @@ def batches_command(**flags: Any) -> None:
 def dead_letters_command(**flags: Any) -> None:
     """Show the tuples that were abandoned, with payload, traceback, task and attempts.
 
-    A tuple is abandoned when processing it has raised, hung or crashed the task heron.instance.poison_tries times.
+    A tuple is abandoned after heron.instance.poison_tries attempts that raised an exception, hung or crashed the task.
     Under ATMOST_ONCE, nothing is retried, so a tuple is abandoned the first time. The command also works after the
     topology was killed. --json prints one array; --json --follow prints one object per line.
     """
@@ -287,7 +287,7 @@ def stacks_command(**flags: Any) -> None:
 def heap_command(**flags: Any) -> None:
     """Show the objects of a running task or process by type, with number and size but without values.
 
-    The process stops while they are counted, for about --limit seconds at most; you must confirm this. TASK is a task's
+    The process stops during the count, for about --limit seconds at most; you must confirm this. TASK is a task's
     number, its instance id, its name on the pages (count-2), or a component with only one task; PROCESS is a name
     such as stmgr-1 or tmaster. Memory of C extensions and memory shared with sibling processes are not listed.
     """
@@ -364,7 +364,7 @@ def metrics_command(**flags: Any) -> None:
     """Show metrics, summed by component or by instance.
 
     Without --all, --name or --instance, show the main figures: counts, latency, queue, CPU and memory. Latency is
-    the time to complete a tuple tree for a spout with acks, otherwise the time of one call of process or next_tuple.
+    the time to complete a tuple tree for a spout with acks, otherwise the time of one call to process or next_tuple.
     Counters and distributions are totals since the start unless --interval is given. Counts of a killed process after
     its last report are missing; the output names the affected components. --json has every metric.
 
@@ -386,7 +386,7 @@ def metrics_command(**flags: Any) -> None:
 def targets_command(**flags: Any) -> None:
     """Print the metrics addresses of all running topologies, for Prometheus's file_sd_configs.
 
-    There is one target per container; its page has every metric of every task. Print the targets again when topologies
+    There is one target per container, with all metrics of its tasks. Print the targets again when topologies
     start and end, for example with cron. A topology that does not answer is left out with a warning.
     """
     from heronpy.cli.look.scraping import show_targets

@@ -112,7 +112,7 @@ def site_command(**flags: Any) -> None:
 @_ledger
 @json_flag
 def partition_command(**flags: Any) -> None:
-    """Show which ledgers hold which files of a pipeline, or add an entry: the ledgers URLS, from a given time.
+    """Show which ledgers hold which files of a pipeline, or add an entry that assigns later files to the ledgers URLS.
 
     All sites may keep running: each process uses the new entry at its next request. The time must be in the future.
     """
@@ -145,8 +145,8 @@ def check_command(**flags: Any) -> None:
 def rebuild_command(**flags: Any) -> None:
     """Rebuild the ledger from the table, when the ledger is lost or disagrees with the table.
 
-    Bytes that are in the table count as done, bytes with a bad record count as bad, and all other bytes are
-    processed again. The command refuses to run while workers are active.
+    Bytes in the table count as done, bytes in recorded bad ranges count as bad, and all other bytes are processed
+    again. The command refuses to run while workers are active.
     """
     from heronpy.cli.look.units import rebuild_ledger
 

@@ -1,1 +1,1 @@
-"""`heron top` on a terminal: a topology by component and by task, with keys."""
+"""`heron top` on a terminal: shows a topology by component and by task, and reads keys."""

@@ -45,7 +45,7 @@ def rate(per_s: float | None) -> str:
 
 
 def part(ratio: float | None) -> str:
-    """Return a ratio that is often close to 1 as text; small values have one decimal."""
+    """Return a ratio as text, with one decimal if it is below 100."""
     return f"{ratio:.1f}" if ratio is not None and ratio < 99.95 else short(ratio)
 
 
@@ -74,7 +74,7 @@ def size(count: int | None) -> str:
 
 
 def _backlog(row: ComponentLoad) -> str:
-    """Return a spout's backlog in tuples, or in bytes if the tuples are unknown."""
+    """Return a spout's backlog in tuples, or in bytes if the number of tuples is unknown."""
     if not _spout(row):
         return ""
     return size(row.backlog_bytes) if row.backlog_tuples is None else short(row.backlog_tuples)

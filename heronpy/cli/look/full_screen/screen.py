@@ -321,7 +321,7 @@ def _row(
 
 
 def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
-    """Return a task's figures, suggested commands, and the end of the task's log or, if requested, its stacks."""
+    """Return a task's figures, suggested commands, and the tail of the task's log or, if requested, its stacks."""
     found = next((one for one in figures.tasks.tasks if one.instance_id == view.task), None) if figures.tasks else None
     title = _line(f"task {view.task}", BOLD)
     if found is None:
@@ -354,7 +354,7 @@ def _task(view: View, figures: Figures, width: int, height: int) -> list[Line]:
 
 
 def _log(view: View, figures: Figures, height: int) -> list[Line]:
-    """Return the end of the log, newest line last."""
+    """Return the tail of the log, newest line last."""
     if figures.log is None or figures.log[0] != view.task:
         return [_line("log      loading", QUIET)]
     text = [row.expandtabs(4) for row in figures.log[1]]

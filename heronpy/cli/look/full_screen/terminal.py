@@ -76,7 +76,7 @@ class Asking:
     def __init__(
         self, session: Session, topology: str, interval_s: float, look_for_end: Callable[[bool], None], wake: int
     ) -> None:
-        """`look_for_end` gets after each request whether it was answered; it raises if no answer will come."""
+        """After each request, `look_for_end` gets whether it was answered, and raises if no answer will come."""
         self._session, self._name, self._interval_s = session, topology, interval_s
         self._look_for_end, self._wake = look_for_end, wake
         self._lock = threading.Condition()
@@ -205,7 +205,7 @@ class Asking:
         return found
 
     def _log(self, status: control_pb2.StatusReply, instance: str) -> tuple[str, ...]:
-        """Return the end of the instance's log, or the reason why it cannot be read."""
+        """Return the tail of the instance's log, or the reason why it cannot be read."""
         try:
             return tuple(log_tail(self._session, self._name, status, instance, ASK_S))
         except HeronError as error:
@@ -240,7 +240,7 @@ def _trends(client: RpcClient, load: Load) -> dict[str, tuple[float | None, ...]
 
 
 def fits_terminal() -> bool:
-    """Whether the terminal can send single keys and position lines."""
+    """Whether stdin and stdout are a terminal that can send single keys and move the cursor."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
