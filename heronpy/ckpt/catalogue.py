@@ -81,18 +81,18 @@ def of_topology(roots: Iterable[Place], topology: str) -> list[Found]:
         mine = [item for item in in_folder(folder) if _belongs(item, topology)]
         if mine:
             instances.append(mine)
-    # Wall time only orders instances. Within an instance, ids always grow, even if the clock is set back (F27).
+    # Wall time only orders instances. Within an instance, ids always grow, even if the clock is set back.
     instances.sort(key=_last_taken, reverse=True)
     return [item for mine in instances for item in mine]
 
 
 def in_folder(folder: Place) -> list[Found]:
-    """Return the checkpoints of one instance, newest first."""
+    """Return the checkpoints of one topology instance, newest first."""
     return [read(folder, number) for number in reversed(open_store(folder).checkpoints())]
 
 
 def read(folder: Place, number: int) -> Found:
-    """Return one checkpoint; its metadata is None if it cannot be read."""
+    """Return one checkpoint; its metadata is None if unreadable."""
     try:
         store = open_store(folder)
         return Found(folder, number, store.load_metadata(number), abandoned=store.is_abandoned(number))
@@ -147,7 +147,7 @@ def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> li
 
 
 def verify(found: Found) -> list[str]:
-    """Return one sentence per missing or changed file. Reads every byte and compares hashes (F23)."""
+    """Return one sentence per missing or changed file. Reads every byte and compares hashes."""
     if found.metadata is None:
         return list(found.damage)
     store, wrong = open_store(found.folder), []

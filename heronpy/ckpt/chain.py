@@ -2,10 +2,10 @@
 
 A chain is a base and the deltas since that base. A checkpoint writes the changes since the last *complete* checkpoint,
 including the changes of failed captures. When the changes since the base exceed a share of the state, a new base is
-written. Deltas are merged in steps of `FAN`, so that a chain stays short and each change is written only a few times.
+written. `FAN` deltas are merged into one, level by level, so that chains stay short and changes are rarely rewritten.
 
-Invariants: the segments of a checkpoint are correct for any subset of earlier captures that complete, because its links
-build on the last checkpoint that is *known* to be complete; a savepoint is treated like any other checkpoint.
+Invariants: whichever earlier captures complete, the segments of a checkpoint are correct, because its links build on
+the last checkpoint that is *known* to be complete; a savepoint is treated like any other checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides whether a checkpoint can be restored into a topology, before anything starts or stops (F33). Pure.
+"""Decides whether a checkpoint can be restored into a topology, before anything starts or stops. Pure.
 
 A checkpoint fits if every component with state in the checkpoint still exists, the number of key groups is the same,
 and a component whose state belongs to single tasks (a plain State, or tuples in flight) has the same number

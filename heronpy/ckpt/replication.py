@@ -52,7 +52,7 @@ class Sets(Struct, frozen=True):
 
 
 def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = ()) -> Sets:
-    """Return the file changes that copy `new` to a store that has `old` and keeps `kept`. Pure."""
+    """Return the file changes for copying `new` to a store with checkpoints `old`, of which it keeps `kept`. Pure."""
     needed = {ref.path: ref for ref in files_of(new)}
     there = {ref.path for item in old for ref in files_of(item)}
     staying = {ref.path for item in kept for ref in files_of(item)}
@@ -64,7 +64,7 @@ def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = (
 
 
 class Replicator:
-    """Copies the checkpoints of a log to `target`. Use it in one thread only."""
+    """Copies recorded checkpoints to `target`. Use it in one thread only."""
 
     def __init__(self, target: CheckpointStore, threads: int = THREADS) -> None:
         self._target = target
@@ -80,12 +80,12 @@ class Replicator:
         """The newest checkpoint that is complete at the target."""
 
     def follow(self, records: Sequence[CheckpointRecord]) -> int | None:
-        """Copy the newest checkpoint of the log, or else a missing savepoint.
+        """Copy the newest recorded checkpoint, or else a missing savepoint.
 
         Returns the id of that checkpoint, even if the copy has failed; None if there is nothing to copy. Call this with
-        the current log until it returns None. Checkpoints that complete during a copy are skipped if there is a newer
-        one. A checkpoint that is damaged at its source is not copied. An existing copy is kept as long as the
-        checkpoint's record, because the copy may be intact.
+        the current records until it returns None. Checkpoints that complete during a copy are skipped if there is a
+        newer one. A checkpoint that is damaged at its source is not copied, but an earlier copy of it is kept as long
+        as its record, because the copy may be intact.
         """
         sound = [record for record in records if not (record.damaged or record.abandoned)]
         wanted = [record.checkpoint for record in sound if record.kind == SAVEPOINT]
@@ -169,7 +169,7 @@ class Replicator:
             raise error
 
     def give_up(self) -> None:
-        """Stop before the next file. Safe to call in any thread or signal handler."""
+        """Abandon the current copy before its next file. Safe to call in any thread or signal handler."""
         self._given_up = True
 
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:

@@ -110,7 +110,7 @@ class ReplicaService:
             self.replicator.close()
 
     def ask_to_stop(self) -> None:
-        """Request the end of the service. The copy in progress is abandoned and stays invisible."""
+        """Make `run` return soon. The copy in progress is abandoned and stays invisible."""
         self.stop.set()
         self._changed.set()
         self.replicator.give_up()

@@ -1,12 +1,12 @@
 """The saved state of one task in its instance: restored, captured, and written to checkpoints.
 
-`capture` is the part that blocks the task: it fixes the content of the checkpoint without copying it.
+`capture` is the part that blocks the task: it freezes the content of the checkpoint without copying it.
 `Capture.persist` encodes and writes, in a thread or in a forked child, and returns the TaskSnapshot. The
 parent records the snapshot with `persisted`, and the outcome of the checkpoint with `completed` or `aborted`.
 Keyed state is written incrementally (chain.py), and a plain State as a whole.
 
-Invariants: a snapshot never names files of another topology instance or of another parallelism; after a restore
-from such files, everything is written in full. A capture superseded by a newer one never yields a snapshot.
+Invariants: a snapshot names only files that this topology instance has written with the current parallelism; after a
+restore from other files, everything is written in full. A capture superseded by a newer one never yields a snapshot.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class TaskState:
     # ---- capture ------------------------------------------------------------------------------
 
     def capture(self, checkpoint: int) -> Capture:
-        """Fix the content of the checkpoint between two tuples. Takes milliseconds, even if the state is large."""
+        """Freeze the content of the checkpoint between two tuples. Takes milliseconds, even if the state is large."""
         if self._capture is not None:
             self._capture.cancel()
         self._follow_store()
@@ -147,7 +147,7 @@ class TaskState:
         return capture
 
     def _sound_chain(self, name: str) -> Chain:
-        """Return the chain; a new one if a file is missing or damaged, as later checkpoints would reuse it (F23)."""
+        """Return the chain, or a new one if a file that later checkpoints would reuse is missing or damaged."""
         chain = self._chains.setdefault(name, Chain())
         files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
         if not all(map(self.store.has, files)):
@@ -212,7 +212,7 @@ class TaskState:
 
 
 class Pieces(Struct):
-    """Maps from hash to shared file for a task's checkpoints, so that equal content is not written again."""
+    """The shared files of a task's checkpoints by hash, so that equal content is not written again."""
 
     complete: dict[bytes, FileRef] = {}
     """The files of the last complete checkpoint."""
@@ -248,7 +248,7 @@ class Piece(Struct, frozen=True):
 
 
 class Capture(Struct):
-    """The content of a task's part of a checkpoint, fixed but not yet written."""
+    """The content of a task's part of a checkpoint, frozen but not yet written."""
 
     task: TaskState
     checkpoint: int

@@ -71,9 +71,9 @@ def make_record(path: Path, data: bytes) -> bool:
 
 @contextmanager
 def _written(path: Path, data: bytes) -> Iterator[Path]:
-    """Create a temporary file with this content in the same folder, for the duration of a block.
+    """Yield a temporary file with this content in the folder of `path`; remove the file after the block.
 
-    The name is random, because processes of two hosts may have the same process id.
+    The name is random, because processes on two hosts may have the same process id.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:

@@ -78,7 +78,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
     _rejected = 0
 
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Open the output, so that the task can take rows."""
+        """Open the output, so that the task can accept rows."""
         raise NotImplementedError(f"{type(self).__name__} must define open(config, context)")
 
     def prepare(self, checkpoint: int) -> Any:
@@ -139,7 +139,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
 
     @contextlib.contextmanager
     def refusals_counted(self) -> Iterator[None]:
-        """Report in metrics and log that this process was replaced."""
+        """If the block raises FencedError (a newer process has replaced this one), count it in the metrics."""
         try:
             yield
         except FencedError:

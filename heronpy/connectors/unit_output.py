@@ -53,8 +53,8 @@ class StagedRows(ABC):
 
     @abstractmethod
     def open(self, stage: Path) -> SinkWriter:
-        """Return a writer of files in `stage` whose names begin with `self.prefix`. It creates no file if there are no
-        rows."""
+        """Return a writer of files in `stage` whose names begin with `self.prefix`. Without rows, the writer
+        creates no file."""
 
     @property
     def prefix(self) -> str:
@@ -97,7 +97,7 @@ def unit_output_of(kind: type, component: str, config: Mapping[str, Any]) -> Sta
 
 
 class StageFile:
-    """A sink's file in a stage, which the first row opens."""
+    """A sink's file in a stage, created for the first row."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -140,7 +140,7 @@ def publish_file(source: Path, target: Path) -> bool:
 
 
 def drop_hidden(folder: Path, beginning: str) -> None:
-    """Remove hidden files with this prefix that interrupted calls of `publish_file` have left."""
+    """Remove hidden files with this prefix that interrupted calls to `publish_file` have left."""
     for path in folder.glob(f"{_HIDDEN}{glob.escape(beginning)}*"):
         path.unlink(missing_ok=True)
 

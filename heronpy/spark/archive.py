@@ -83,7 +83,7 @@ def make_archive() -> Path:
         finally:
             driver.stop()
         if not made.exists():
-            raise HeronError("the JVM wrote no class archive; install Java 13 or newer with its default archive")
+            raise HeronError("the JVM wrote no class archive; install Java 17 or newer with the default CDS archive")
         os.replace(made, target)
         # Remove archives of replaced installations; a JVM that uses such an archive keeps the open file.
         for old in sorted(target.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:

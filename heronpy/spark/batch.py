@@ -85,7 +85,7 @@ class Batch:
         return str(parent / f"batch={self.id}{suffix}")
 
     def write_parquet(self, df: Any, table: str | os.PathLike[str], files: int | None = None) -> None:
-        """Add a DataFrame (of Spark, pandas or a pyarrow Table) to a table of Parquet files: a folder, or a URL.
+        """Add a Spark or pandas DataFrame, or a pyarrow Table, to a table of Parquet files: a folder, or a URL.
 
         The rows appear as `batch=<id>` when your function has returned and the batch is committed: completely and once,
         even if the batch is repeated. `files` is the number of files for a Spark DataFrame; with 0, Spark chooses the
@@ -181,7 +181,7 @@ def _arrow(df: Any) -> Any:
         return pa.Table.from_pandas(df, preserve_index=False)
     except (AttributeError, TypeError):
         raise ConfigError(
-            f"write_parquet takes a Spark or pandas DataFrame or a pyarrow Table, not {type(df).__name__}"
+            f"write_parquet accepts a Spark or pandas DataFrame or a pyarrow Table, not {type(df).__name__}"
         ) from None
 
 

@@ -1,8 +1,8 @@
 """`python -m heronpy.spark.host --topology-id ID`: a Spark driver whose tasks are the containers of a topology.
 
 The process is a child of the topology's scheduler, and reads lines of JSON from its standard input: first the
-properties of the application, then the containers to start or end. The process reports the containers' states on
-standard output, at least every `TELL_S` seconds. When its standard input is closed, it ends with its application.
+properties of the application, then the containers to start or stop. The process reports the containers' states on
+standard output, at least every `TELL_S` seconds. When its standard input is closed, it stops the application and exits.
 With `--check MASTER`, it prints the result of each check of this host's requirements, one per line.
 """
 
@@ -100,7 +100,7 @@ class HostJobs:
         job.thread.start()
 
     def cancel(self, name: str, grace_s: float) -> None:
-        """End a queued job immediately, and a running job after `grace_s` seconds."""
+        """Cancel a queued job immediately, and a running job after `grace_s` seconds."""
         job = self._jobs.get(name)
         if job is None or job.has_ended or job.asked:
             return
@@ -294,7 +294,7 @@ class Host:
 
     @staticmethod
     def _has_ended(jvm: Jvm) -> bool:
-        """Whether a JVM ends within `ENDS_S` seconds; its sockets close before it ends."""
+        """Wait up to `ENDS_S` seconds for a JVM whose sockets may have closed; return whether it has ended."""
         deadline = time.monotonic() + ENDS_S
         while jvm.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -332,7 +332,7 @@ class Host:
         self._context.serializer = NoOpSerializer()
         master = str(properties["spark.master"])
         if master.startswith("spark://") and str(self._context.applicationId).startswith(_UNTAKEN):
-            raise JvmError(f"no master at {master} has accepted it")
+            raise JvmError(f"no master at {master} has accepted the application")
         self._jobs = HostJobs(self._context)
         log.info("application %s is running at %s", self._context.applicationId, self._context.master)
 
@@ -349,7 +349,7 @@ class Host:
             if (code := self._jvm.process.poll()) is not None:
                 raise JvmError(f"its JVM ended ({code}): {self._jvm.output.termination_report(wait_s=1.0)}")
             if self._context._jsc.sc().isStopped():
-                raise JvmError(f"the cluster has removed it: {self._jvm.output.termination_report()}")
+                raise JvmError(f"the cluster has removed the application: {self._jvm.output.termination_report()}")
             self._jobs.look()
             self._tell(
                 {

@@ -1,4 +1,4 @@
-"""Starts and ends the Spark driver's JVM, and reads its output. Uses neither pyspark nor py4j.
+"""Starts and stops the Spark driver's JVM, and reads its output. Uses neither pyspark nor py4j.
 
 The JVM's properties are passed in a file of mode 0600, because all users on the host can read a command line. Its
 stdout and stderr, and the output of Spark's Python workers, become records of the gateway's log: with time and level,

@@ -1,7 +1,7 @@
-"""The Spark driver in a JVM: starts, watches and ends one session and its JVM.
+"""The Spark driver in a JVM: starts, watches and stops one session and its JVM.
 
 The JVM ends with this process, because its stdin is a pipe from this process. If a JVM outlives a killed gateway, the
-next gateway ends that JVM. Spark's own files stay below `<working_dir>/spark`.
+next gateway kills that JVM. Spark's own files stay below `<working_dir>/spark`.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class SparkDriver:
         return error
 
     def _has_ended(self, wait_s: float) -> bool:
-        """Whether the JVM ends within `wait_s` seconds. Its sockets close before it ends."""
+        """Wait up to `wait_s` seconds for a JVM whose sockets may have closed; return whether it has ended."""
         if self._jvm is None:
             return False
         deadline = time.monotonic() + wait_s
@@ -299,7 +299,7 @@ class SparkDriver:
         with contextlib.suppress(psutil.Error, KeyError):
             process = psutil.Process(record["pid"])
             if abs(process.create_time() - record["created"]) < 0.01:
-                log.warning("ending the Spark driver of an earlier gateway, process %d", process.pid)
+                log.warning("killing the Spark driver of an earlier gateway, process %d", process.pid)
                 process.kill()
                 process.wait(5)
 

@@ -50,7 +50,7 @@ def modules_in(package_dir: str) -> list[str]:
 
 
 def check(session: Any, master: str, modules: list[str], fix: str) -> None:
-    """Run a task that checks the workers' Python. Raises SparkStartError if this Python is not suitable.
+    """Run a task that checks the workers' Python. Raises SparkStartError if their Python is not suitable.
 
     `fix`: the instruction for setting another Python.
     """

@@ -1,7 +1,7 @@
 """Encodes, reads and checks the content of a checkpoint's files; see checkpoints.py for the layout.
 
 Metadata has a header (magic, format, length and sha256 of the body) and a body, the protobuf message `Metadata`.
-Invariant: any damage to a file raises a DamagedFileError that names the file (F23).
+Invariant: any damage to a file raises a DamagedFileError that names the file.
 """
 
 from __future__ import annotations

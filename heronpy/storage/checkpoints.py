@@ -75,7 +75,7 @@ class CheckpointStore:
     """The checkpoints in `folder`. Safe for threads, and for several processes.
 
     `objects` stores the files; for a folder on this host, leave out `objects`, and files are synced to disk. With a
-    `spool`, files of a task wait there until `upload`. A read waits for `patience_s` seconds for an object store that
+    `spool`, files of a task wait there until `upload`. A read waits up to `patience_s` seconds for an object store that
     is unreachable or refuses requests, in addition to the client's timeout.
     """
 
@@ -464,7 +464,7 @@ class CheckpointStore:
         return doomed
 
     def _remove_shared(self, paths: set[str], kept: Iterable[Metadata], before: int) -> list[str]:
-        """Remove the shared objects that neither kept checkpoints nor checkpoints from `before` on need."""
+        """Remove the shared objects that neither kept checkpoints nor checkpoints with ids >= `before` need."""
         needed = {ref.path for item in kept for ref in files_of(item)}
         for number in self.checkpoints():
             if number >= before:  # it is complete and not yet recorded

@@ -42,7 +42,7 @@ class Item(Struct, frozen=True):
 
 
 def check_entry(entry: str | os.PathLike[str]) -> None:
-    """Raise PackageError if a stored package or any file in it belongs to another user, or if others may enter it."""
+    """Raise PackageError if a stored package or any file in it belongs to another user, or other users may enter it."""
     try:
         status = os.lstat(entry)
         if not stat.S_ISDIR(status.st_mode):

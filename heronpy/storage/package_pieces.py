@@ -35,7 +35,7 @@ class PackagePieces:
         return f"{self._prefix}/{digest.hex()}/{number:06d}"
 
     def put(self, archive: Path, digest: bytes) -> None:
-        """Store an archive, unless its last piece exists: pieces are written in order, so the archive is complete."""
+        """Store an archive, unless its last piece exists: pieces are written in order, so it is then complete."""
         size = archive.stat().st_size
         last = max(0, size - 1) // PIECE_BYTES
         if self._objects.head(self._key(digest, last)) == size - last * PIECE_BYTES:

@@ -1,4 +1,4 @@
-"""Protects the shared files of copies in progress from removal by the same process."""
+"""While a copy is in progress, prevents this process from removing the shared files that the copy uses."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ topology, which keeps this folder while it is writable. The choice is recorded i
 working folder, so that all of its processes agree, even if they start concurrently. If a store is full or missing, the
 process that notices this moves the claim to the next store, and every process follows with its next checkpoint, which
 is a full checkpoint. Checkpoints in the old store stay restorable, because locations are absolute. Several hosts do not
-share files or locks, so `choose_once` chooses the store at submit, and the submitted record in the state manager names
-only that store.
+share files or locks, so `choose_once` chooses the store at submission, and the submitted record in the state manager
+names only that store.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def limits_of(place: Place, writers: int, bytes_per_s: float) -> StoreLimits | N
 
 
 def open_replica(topology_id: str, settings: CheckpointSettings) -> CheckpointStore:
-    """Open a topology's replica, to which complete checkpoints are copied, with separate limits.
+    """Open a topology's replica, to which complete checkpoints are copied. Its limits are separate from the store's.
 
     Raises ConfigError if no replica is set.
     """
@@ -251,7 +251,7 @@ class StoreChoice(Stores):
         stays = list(dict.fromkeys([*([claimed] if claimed else []), *homes]))
         preferred = _preferred(launch.topology_id, self._specs, self._settings.store_policy)
         order = dict.fromkeys([*stays, *preferred])
-        # A topology with checkpoints continues without new ones if no store is writable (F21).
+        # A topology with checkpoints continues without new ones if no store is writable.
         found = next((root for root in order if _takes_files(root)), None) or next(iter(stays), None)
         if found is None:
             raise StoreError(

@@ -305,7 +305,7 @@ def test_a_tuple_that_does_not_fit_fails_alone(out: Path) -> None:
     checkpoint(sink, 1)
     assert (sink.delegate.acked, sink.delegate.failed) == ([2], [1])
     assert [path.read_text() for path in out.iterdir()] == ["c\n"] and next(out.iterdir()).suffix == ".txt"
-    assert "contains a line end" in sink.delegate.lines[-1]
+    assert "contains a line break" in sink.delegate.lines[-1]
 
 
 @pytest.mark.parametrize(("options", "words"), [

@@ -377,7 +377,7 @@ def test_an_application_that_is_killed_at_the_master_is_replaced(world: World, s
     pid = world.pid(1)
     spark.kill_application()
     seen = when(engine, all_ended, "its end")[1, 1]
-    assert seen.ended is Ended.UNCONFIRMED and "the cluster has removed it" in seen.words, seen
+    assert seen.ended is Ended.UNCONFIRMED and "the cluster has removed the application" in seen.words, seen
     wait_for(lambda: not alive(pid), 30, "the end of its container")
     engine.submit([ask(1, 2)])
     when(engine, lambda seen: seen[1, 2].phase is EnginePhase.RUNNING, "its successor")

@@ -279,7 +279,7 @@ def test_the_gateway_killed_at_observed_points(gateway, tmp_path):
             shots.append(time.monotonic())
 
     stream_under_fire(gateway, tmp_path, "shot", 2, 200, shoot)
-    killed = gateway.log.read_text().count("ending the Spark driver of an earlier gateway")
+    killed = gateway.log.read_text().count("killing the Spark driver of an earlier gateway")
     assert killed >= 2, "killed in the middle of a batch"
 
 

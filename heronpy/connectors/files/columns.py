@@ -79,7 +79,7 @@ class ColumnWriter:
 
     @property
     def bytes(self) -> int:
-        """The size of the open file and of the gathered rows in bytes."""
+        """The total size of the open file and the gathered rows, in bytes."""
         return self._files.bytes + self._gathered_bytes
 
     def row(self, values: Sequence[Any]) -> None:

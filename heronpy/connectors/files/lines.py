@@ -61,7 +61,7 @@ def _checked(values: Sequence[Any], names: list[str]) -> Sequence[Any]:
 def _text(values: Sequence[Any]) -> bytes:
     line = "\t".join(map(str, values))
     if "\n" in line or "\r" in line:
-        raise UnfitError("the text contains a line end; use format='jsonl'")
+        raise UnfitError("the text contains a line break; use format='jsonl'")
     try:
         return line.encode() + b"\n"
     except UnicodeEncodeError as error:

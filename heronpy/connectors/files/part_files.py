@@ -5,9 +5,9 @@
     part-<component>-<index>-<number>-<writer>.<suffix>            published
 
 `<number>` is the checkpoint's number; without checkpoints, the task counts its files. `<writer>` is `<run>.<attempt>`:
-the submission of the topology and the number of its restore. Invariants: a name is used once, by one process, so no
-file is overwritten. One rename takes a file from one state to the next. A process removes only files of older attempts,
-so a replaced process cannot harm its successor.
+the submission of the topology, and the attempt, a number that each restore increases. Invariants: a name is used once,
+by one process, so no file is overwritten. One rename takes a file from one state to the next. A process removes only
+files of older attempts, so a replaced process cannot harm its successor.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class PartFiles:
     # -- publishing ---------------------------------------------------------------------------
 
     def publish(self, bases: Iterable[str]) -> list[str]:
-        """Make prepared files visible; idempotent. Return the files that exist neither as pending nor as published
-        files."""
+        """Make prepared files visible; idempotent. Return the base names of files that are neither pending nor
+        published."""
         missing = []
         renamed = False
         for base in bases:

@@ -213,7 +213,7 @@ class FileSink(TwoPhaseSink):
 def _pending_share(config: dict[str, Any], context: TopologyContext) -> float:
     """Return one task's share of the tuples that the spouts may have pending; infinity if they have no limit.
 
-    If all pending tuples are at the sink, at least one of its tasks has its share or more.
+    If all pending tuples are at the sink, at least one of its tasks has this share or more.
     """
     pending = float(config.get(TOPOLOGY_MAX_SPOUT_PENDING) or math.inf)
     component = context.get_component_id()

@@ -20,7 +20,7 @@ _UNIT = re.compile(r"unit=(\d+)-(\d+)")
 
 class FileUnits(UnitOutput):
     """Stages and publishes the files `part-<component>-<generation>-<unit>-<run>.0.<suffix>`. Their names
-    have the same form as in a stream. A stream does not touch the files of other runs.
+    have the same form as in a streaming run, which does not touch the files of other runs.
     """
 
     def __init__(self, component: str, options: FileOptions) -> None:

@@ -23,7 +23,7 @@ class ArrayLooper(Generator[Any]):
     def __init__(self, user_iterable: Iterable[Any], sleep: float | None = None) -> None:
         super().__init__()
         if not isinstance(user_iterable, Iterable):
-            raise RuntimeError(f"ArrayLooper must be passed an iterable, given: {user_iterable!r}")
+            raise RuntimeError(f"ArrayLooper needs an iterable, not {user_iterable!r}")
         # A one-shot iterator cannot be restarted or sent to a task.
         self._elements = list(user_iterable) if isinstance(user_iterable, Iterator) else user_iterable
         self._sleep = sleep

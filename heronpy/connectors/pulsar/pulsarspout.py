@@ -36,7 +36,7 @@ STATE_KEY = "pulsar.messages"
 class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     """Emits one tuple for each message of a topic, on the stream that streamlets read.
 
-    The deserializer turns the message's bytes into the list of values; the default value is the text of the message.
+    The deserializer turns a message's bytes into the list of values; by default, the only value is the message as text.
     Under EFFECTIVELY_ONCE, a message is emitted once if its topic has one partition or the spout has one task.
     Otherwise, after a restore, another task may get a message before this task has acknowledged that message.
     """
@@ -49,7 +49,7 @@ class PulsarSpout(Spout, TwoPhaseStatefulComponent):
     outputs: list[str | Stream] = [Stream([OUTPUT_FIELD], OUTPUT_STREAM)]
 
     def default_deserializer(self, msg: bytes) -> list[Any]:
-        """Return the message as text."""
+        """Return a list of one value: the message as text."""
         return [msg.decode("utf-8")]
 
     def init_state(self, state: Any) -> None:

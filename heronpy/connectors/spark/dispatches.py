@@ -48,7 +48,7 @@ class DispatchRun(RunRecords):
 
 
 class DispatchFolder:
-    """Hands dispatches over to the gateway for keepers, and reads the outcomes."""
+    """Hands the dispatches of keepers over to the gateway, and reads the outcomes."""
 
     def __init__(self, units: Path, component: str, safe_component: str, run: str) -> None:
         """`run` is the `run_token` of the keeper's submission."""
@@ -64,7 +64,7 @@ class DispatchFolder:
     def manifest(self, name: str, number: int, token: int, rows: int, size_bytes: int, inputs: list[str]) -> Manifest:
         """Return the manifest of a dispatch that will be published as `batch=<name>`.
 
-        `token`: a digest of its inputs, below 2^48. `inputs`: folders of Parquet files.
+        `token`: a digest of the dispatch's inputs, below 2^48. `inputs`: folders of Parquet files.
         """
         whose = self._run, self._component, 0, token
         return Manifest(name, *whose, number, rows, True, size_bytes=size_bytes, inputs=inputs)
@@ -80,7 +80,7 @@ class DispatchFolder:
         self._folder.hand_over(replace(manifest, lineage=str(self._units / key)))
 
     def is_handed_over(self, stem: str) -> bool:
-        """Whether the dispatch is handed over, but the gateway has not finished it."""
+        """Whether the dispatch has been handed over and the gateway has not finished it yet."""
         return self._folder.manifest("batches", stem) is not None
 
     def outcome(self, stem: str) -> Outcome | None:

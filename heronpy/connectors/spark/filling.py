@@ -77,7 +77,7 @@ def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits
 
 
 def room_rows(rows: int, size_bytes: int, row_bytes: float, limits: Limits) -> int:
-    """Return how many rows of `row_bytes` may be added before the next decision, without exceeding a limit."""
+    """Return how many rows of `row_bytes` bytes may be added before the next decision, without exceeding a limit."""
     next_rows = limits.rows if rows < limits.rows else limits.rows_max
     next_bytes = limits.bytes if size_bytes < limits.bytes else limits.bytes_max
     return max(1, min(next_rows - rows, int((next_bytes - size_bytes) / max(row_bytes, 1.0))))

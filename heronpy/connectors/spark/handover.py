@@ -112,7 +112,7 @@ class Owner(Struct, frozen=True):
 
 
 def batch_id(safe_component: str, task: int, number: int, run: str, line: str) -> str:
-    """Return the id of a batch; a batch that is written again with the same number and `line` keeps its id."""
+    """Return the id of a batch. `line`: the incarnation, or a constant if a repeated batch is to keep its id."""
     token = hashlib.sha256(f"{run}:{line}".encode()).hexdigest()[:8]
     return f"{safe_component}-{task}-{number:08d}-{token}"
 

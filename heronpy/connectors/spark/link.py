@@ -1,6 +1,6 @@
 """The sink task's socket to the gateway: it sends hints and receives outcomes.
 
-Only `finished` blocks, for the time that it is given.
+Only `finished` may block, for at most `wait_s` seconds.
 
 Messages are only hints, and records (see records.py) are authoritative, so any message may be lost. The sink repeats
 hints for batches without an outcome, and the gateway answers a repeated hint from its records.

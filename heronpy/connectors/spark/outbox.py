@@ -82,7 +82,7 @@ class BatchWriter:
         self.run = run
 
     def _write_rows(self, table: pa.Table, number: int, line: str, keep: bool) -> Manifest:
-        """Write the rows of a batch. A batch that is written again with the same number and `line` keeps its id."""
+        """Write the rows of a batch; see `batch_id` for `line`."""
         name = batch_id(self.folder.component, self.task, number, self.run, line)
         whose = self.run, self.component, self.task, self.incarnation
         manifest = Manifest(name, *whose, number, table.num_rows, keep)

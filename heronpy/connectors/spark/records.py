@@ -124,7 +124,7 @@ def records_at(
 def forget_runs(spark_dir: Path, current: str) -> None:
     """Remove files of earlier submissions from a topology's folder.
 
-    Batches that a savepoint may name are kept, as are failed batches and the last few submissions without batches.
+    Keeps submissions with batches that failed or that a savepoint may name, and the last few without batches.
     """
     idle: list[Path] = []
     for run in (sinks.parent for sinks in spark_dir.glob("*/sinks")):
@@ -229,7 +229,7 @@ class SinkFolder:
         return f"{self.run_name}/sinks/{self.component}.json"
 
     def owner(self, task: int) -> Owner | None:
-        """Return the record of a task's highest incarnation, which owns the task; None before the first."""
+        """Return the record of a task's highest incarnation, which owns the task; None if there is none yet."""
         numbers = self._incarnations(task)
         return _record(self.objects, self._owner_key(task, max(numbers)), Owner) if numbers else None
 

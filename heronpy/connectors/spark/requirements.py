@@ -41,7 +41,7 @@ def spark_sinks(topology: topology_pb2.Topology) -> frozenset[str]:
 
 
 def dispatch_homes(topology: topology_pb2.Topology) -> dict[str, str]:
-    """Return the components that hand dispatches of work units to Spark, with their folders."""
+    """Return the components that hand dispatches of work units to Spark, each with the folder of its dispatches."""
     return {name: value for name, value in _values_of(topology, DISPATCH_KEY) if value}
 
 

@@ -171,7 +171,7 @@ class RowShape:
         self._fixed = True
 
     def cast(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """Return an Arrow batch with a column for each field as a table; None if rows do not fit unchanged.
+        """Convert an Arrow batch with one column per field to a table; return None if a row does not fit.
 
         A type is converted to another type of the same kind if no value changes; `table` handles all other cases.
         """

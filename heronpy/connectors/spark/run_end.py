@@ -1,11 +1,11 @@
 """Ends a batch run with SparkSinks: hands the rows of all sinks to Spark in one dispatch.
 
     <run>/spark/dispatches/    the dispatch, in the format of dispatches.py
-    <run>/spark-plan.txt       the final plans of the dispatch's queries, which the gateway writes
+    <run>/spark-plan.txt       the dispatch's final query plans, written by the gateway
 
-Any keeper may make the dispatch, repeatedly and at any time: the dispatch's name is derived from its rows, and the
-gateway decides its fate once. After a failure, the next submit makes a dispatch with the next number and the same
-batch ids.
+Any keeper may make the dispatch, repeatedly and at any time, because the dispatch's name is derived from its rows, and
+the gateway decides its fate once. After a failure, the next submission makes a dispatch with the next number and the
+same batch ids.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def hand_over(
 def _outcome(
     dispatches: DispatchFolder, manifest: Manifest, link: GatewayLink, wait: Callable[[float], None]
 ) -> Outcome:
-    """Wait for the outcome of a dispatch. The hints only save time, because the gateway also looks for dispatches."""
+    """Wait for the outcome of a dispatch. Hints only save time, because the gateway also looks for dispatches."""
     turn = 0
     while (outcome := dispatches.outcome(manifest.stem)) is None:
         if turn % round(REMIND_S / LOOK_S) == 0:

@@ -77,7 +77,7 @@ class SparkSink(TwoPhaseSink):
     that has failed for the last time is missing from the table; its rows are kept in the folder `failed`. The number of
     tasks of this component cannot be changed while it runs.
 
-    **When the process of a sink task restarts** in another mode, batches of its predecessor may lack an outcome. Under
+    **In the other modes, when a sink task restarts,** batches of the previous process may lack an outcome. Under
     ATLEAST_ONCE the tuples of these batches were never acked and will be replayed, so the new process withdraws every
     batch that the gateway has not begun, and logs how many. A batch that was begun may still be committed; the
     duplicates are then one whole batch. Under ATMOST_ONCE nothing is replayed, so the batches are committed instead,

@@ -160,7 +160,7 @@ def table_objects(table: Url) -> Objects:
 def drop_staged(table: Path | Url, batch_id: str, mark: str = "", keep: str = "") -> None:
     """Remove the output of attempts at a batch from a table's staging folder.
 
-    This covers attempts whose last name part begins with `mark`, except the attempt named `keep`.
+    Affects only attempts whose last name part begins with `mark`, and never the attempt named `keep`.
     """
 
     def is_doomed(name: str) -> bool:

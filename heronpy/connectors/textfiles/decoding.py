@@ -13,7 +13,7 @@ class TextFileError(FatalError):
 
 
 def raw_lines(data: bytes) -> list[bytes]:
-    """Split data into lines without their line ends; only the last line may lack its end."""
+    """Split data into lines without line endings; only the last line may be incomplete."""
     return data.split(b"\n")[: -1 if data.endswith(b"\n") else None]
 
 
@@ -23,14 +23,14 @@ def offsets_of(start: int, data: bytes) -> list[int]:
 
 
 class LineDecoder:
-    """Decodes complete lines, and a last line without its end."""
+    """Decodes complete lines, and an incomplete last line."""
 
     def __init__(self, encoding: str = "utf-8", errors: str = "strict") -> None:
         self._strip_bom, self._encoding = _check_encoding(encoding)
         self._errors = errors
 
     def split(self, path: str, start: int, data: bytes) -> tuple[list[str], list[int]]:
-        """Return the lines of `data`, which begins at offset `start`, without line ends, and their offsets."""
+        """Return the lines of `data`, which begins at offset `start`, without line endings, and their offsets."""
         return self.texts(path, start, data), offsets_of(start, data)
 
     def texts(self, path: str, start: int, data: bytes) -> list[str]:
@@ -40,7 +40,7 @@ class LineDecoder:
         if not unfinished:
             lines.pop()
         if len(lines) != data.count(b"\n") + unfinished:
-            # A lenient decoder took a line end for a part of a broken character.
+            # A lenient decoder took a line break for a part of a broken character.
             lines = [self._decode(path, *one) for one in zip(offsets_of(start, data), raw_lines(data), strict=True)]
         if b"\r" in data:
             lines = [line.removesuffix("\r") for line in lines]
@@ -49,7 +49,7 @@ class LineDecoder:
         return lines
 
     def line(self, path: str, offset: int, data: bytes) -> str:
-        """Return one line without its line end."""
+        """Return one line without its line ending."""
         line = self._decode(path, offset, data.removesuffix(b"\n").removesuffix(b"\r"))
         return line.removeprefix("\ufeff") if self._strip_bom and offset == 0 else line
 
@@ -76,7 +76,7 @@ def _check_encoding(encoding: str) -> tuple[bool, str]:
         name = "utf-8"
     if "\n".encode(name) != b"\n":
         raise ValueError(
-            f"encoding {encoding!r} does not encode a line end as one byte, so files cannot be divided into blocks;"
+            f"encoding {encoding!r} does not encode a line break as one byte, so files cannot be divided into blocks;"
             " convert the files to utf-8"
         )
     return strip, name

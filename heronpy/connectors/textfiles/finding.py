@@ -50,8 +50,8 @@ class Finder:
         files_max: int,
         whole: bool = False,
     ) -> None:
-        """`whole`: whether files are read once and unchanged, so that an unfinished line counts as a line, and possible
-        copies count as separate files.
+        """`whole`: whether files are read once and not followed, so that an unfinished line counts as a line, and
+        possible copies count as separate files.
         """
         self._whole = whole
         self._scanner = scanner
@@ -195,7 +195,7 @@ class Finder:
         ]
 
     def _look_outside(self, files: list[Entry]) -> list[tuple[Followed, list[str]]]:
-        """Find files that were renamed to a name that does not match.
+        """Find files that were renamed to a name that matches no pattern.
 
         Returns the files whose content was not found, with the other names in their folders.
         """
@@ -218,7 +218,7 @@ class Finder:
         return nowhere
 
     def _look_for_copies(self, nowhere: list[tuple[Followed, list[str]]]) -> None:
-        """Find copies that were made before a file was truncated or removed, under names that do not match."""
+        """Find, under names that match no pattern, copies that were made before a file was truncated or removed."""
         for file, around in nowhere:
             if file.seen == self._looks:
                 continue
@@ -350,7 +350,7 @@ class Finder:
 
     @staticmethod
     def _is_next_life(file: Followed, entry: Entry) -> bool:
-        """Whether an entry is the new log after a rotation, which begins like a known file at another place.
+        """Whether an entry is the new log after a rotation, and begins like a known file at another place.
 
         A rotation by renaming moves the known inode to another name; copying and truncating leaves the inode in place.
         """

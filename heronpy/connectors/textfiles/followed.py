@@ -54,7 +54,7 @@ class Followed(Struct, eq=False):
     mutated: bool = False
     #: The reason why the file is not read until the reader restarts; empty if it is read.
     stuck: str = ""
-    #: Size of the file when no further line end was found, and the time of that search.
+    #: Size of the file when no further line break was found, and the time of that search.
     unfinished_at: int = -1
     unfinished_since: float = 0.0
 
@@ -87,11 +87,11 @@ class Table:
         return self._files.get(number)
 
     def at(self, device: int, inode: int) -> Followed | None:
-        """Return the file that was last seen at this place."""
+        """Return the file whose content was last seen at this device and inode."""
         return self._by_inode.get((device, inode))
 
     def origins(self, path: str, first: str) -> list[Followed]:
-        """Return the files with this first line whose name suggests that the file at `path` is a copy of them."""
+        """Return the files with this first line of which `path` may be a copy, judging by the names."""
         return [file for stem in stems_of_origins(path) for file in self._alike.get((first, stem), ())]
 
     def rename(self, file: Followed, path: str) -> None:
@@ -107,7 +107,7 @@ class Table:
         return file
 
     def locate(self, file: Followed, device: int, inode: int) -> None:
-        """Record the place of the file's content."""
+        """Record the device and inode of the file's content."""
         self.detach(file)
         other = self.at(device, inode)
         if other is not None:
@@ -116,7 +116,7 @@ class Table:
         self._by_inode[device, inode] = file
 
     def detach(self, file: Followed) -> None:
-        """Record that the file's content is no longer at its place."""
+        """Record that the file's content is no longer at its device and inode."""
         if self._by_inode.get((file.device, file.inode)) is file:
             del self._by_inode[file.device, file.inode]
         file.inode = 0

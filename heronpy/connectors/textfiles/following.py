@@ -1,8 +1,8 @@
-"""Reads lines of files that may grow, appear, be renamed, copied or truncated meanwhile; one position per file.
+"""Reads lines of files that may appear, grow, or be renamed, copied or truncated meanwhile. Keeps a position per file.
 
 Files are shared by content: a hash of the first line decides which reader a file belongs to, regardless of name and
 inode. So readers need no coordination, and every line has exactly one reader. One reader reads a whole file, in order.
-The reader reports files that it cannot read, or can no longer read (`Notice`), and continues with the others.
+The reader reports files that it cannot read, or can no longer read (`Notice`), and continues with the other files.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Follower:
                 block, more = self._read(file)
             except (LongLineError, TextFileError) as error:
                 file.stuck = str(error)
-                self._notices.say(f"{error}; reading continues only after its task restarts", is_error=True)
+                self._notices.say(f"{error}; reading continues only after the task restarts", is_error=True)
                 continue
             except UNREADABLE:
                 # Renamed, removed or replaced since the last scan; the next scan determines what happened.
@@ -198,7 +198,7 @@ class Follower:
         headers = set()
         for version, header_lines, *files in state.values():
             if version != _VERSION:
-                raise ValueError(f"positions of version {version} were saved by another release of heronpy")
+                raise ValueError(f"positions of version {version} are from another release; start without a checkpoint")
             headers.add(header_lines)
             self._table.restore(files)
         return headers

@@ -98,7 +98,7 @@ class LineShare:
         block_bytes: int = BLOCK_BYTES,
         line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
-        """`own` returns this reader's lanes of a file, given the number of lanes; `positions` is kept up to date.
+        """`own(path, lanes)` returns this reader's lanes of a file; `positions` is kept up to date.
 
         Raises TextFileError, naming the `owner`, if the positions do not fit the files or the block size.
         """

@@ -63,7 +63,7 @@ class TextFileGenerator(Generator[str]):
         )
 
     def get(self) -> str:
-        """Return the next line without its line end. Raises StopIteration after the last line."""
+        """Return the next line without its line ending. Raises StopIteration after the last line."""
         if self._share is None:
             raise RuntimeError("TextFileGenerator.get() was called before setup()")
         if self._block is None or self._done == len(self._block.lines):

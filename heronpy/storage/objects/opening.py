@@ -1,4 +1,4 @@
-"""Opens a place for objects, and tests at submit that it supports checkpoints."""
+"""Opens a place for objects, and tests at submission whether it supports checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIXES: Final = {
 
 
 def open_objects(place: Url, patience_s: float = COMMAND_S) -> Objects:
-    """Open an object store without a request. Raises ConfigError if this host cannot open it.
+    """Open an object store without sending a request. Raises ConfigError if this host cannot open it.
 
     Later requests that fail because of the network or an overloaded store are repeated for `patience_s` seconds.
     """

@@ -1,8 +1,8 @@
 """The calls of an object store, and their errors.
 
 An object is a key, such as `chk-7/metadata`, and bytes. An object is either complete or absent, and every read
-after a completed write returns it. There is no rename and no lock: an object that must be written only once is written
-with `put_if_absent`.
+after a completed write returns the written bytes. There is no rename and no lock: an object that must be written only
+once is written with `put_if_absent`.
 """
 
 from __future__ import annotations

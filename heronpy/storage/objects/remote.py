@@ -1,4 +1,4 @@
-"""Objects in S3, Google Cloud Storage or Azure Blob Storage, with the library obstore (extra `objects`).
+"""Objects in S3, Google Cloud Storage or Azure Blob Storage, accessed by the library obstore (extra `objects`).
 
 Credentials, region and endpoint come from the environment variables that this library reads. They are not taken from
 settings, and not shown in errors, which contain only the kind of failure and its code. Requests that fail because of
@@ -156,7 +156,7 @@ class RemoteObjects:
 
 @functools.lru_cache(maxsize=16)
 def open_client(scheme: str, bucket: str, patience_s: float, pid: int) -> ObjectStore:
-    """Return the client of a bucket, with open connections. A forked process gets a new client."""
+    """Return the client of a bucket, which keeps connections open. A forked process gets a new client."""
     # By default the library starts a thread for each processor of the host, in every task.
     os.environ.setdefault("TOKIO_WORKER_THREADS", WORKERS)
     place = f"{scheme}://{bucket}"

@@ -61,7 +61,7 @@ def is_url(text: str) -> bool:
 
 
 def place_of(text: str) -> Place:
-    """Return the path or URL for a path, `file:///path`, or an object store's URL. Raises ConfigError otherwise."""
+    """Parse a path, `file:///path`, or an object store's URL. Raises ConfigError for any other text."""
     match = _SCHEME.fullmatch(text)
     if match is None:
         return absolute(text)
