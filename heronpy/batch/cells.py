@@ -107,7 +107,7 @@ class UnitState:
 
     @property
     def state(self) -> UnitState:
-        """This object. The methods that restore a task expect this attribute."""
+        """This object itself: the methods that restore a task read the state from an attribute `state`."""
         return self
 
     def check_component(self, component: Any) -> None:
@@ -179,7 +179,7 @@ class Cell:
         self.behind: list[Cell] = []
 
     def route(self, choosers: dict[str, list[Any]], start: int) -> None:
-        """Set the objects that choose tasks; shuffles begin at task `start`, so that small units use all buckets."""
+        """Set the objects that choose tasks. Shuffles begin at task `start`, so that small units use all buckets."""
         if not any(task in self.near for each in choosers.values() for one in each for task in one.tasks):
             self.emitter.frames = FAR_FRAMES
         self.emitter.route(choosers)
@@ -235,7 +235,7 @@ class Cell:
 
 
 class ObjectCell(Cell):
-    """A cell with an object of the user's class. `kept` is the reused object from an earlier unit."""
+    """A cell with an object of the user's class. `kept` is an earlier unit's object, if it is reused."""
 
     def __init__(self, *args: Any, kept: UserCode | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -254,7 +254,7 @@ class ObjectCell(Cell):
         self.bind()
 
     def prepare(self) -> None:
-        """Set the delegate's methods; called before `initialize`."""
+        """Set the methods that the user's object may call; called before `initialize`."""
 
     def bind(self) -> None:
         """Replace `emit` with a faster version; called after `initialize`."""

@@ -28,7 +28,7 @@ class Choice(Struct, frozen=True):
 def choose(topology: topology_pb2.Topology, allow: str = "", deny: str = "", percent: float = 100.0) -> Choice:
     """Return the mode of a topology, and the reason.
 
-    `allow` and `deny` are comma-separated patterns for topology names; an empty `allow` allows all names.
+    `allow` ("" for all), `deny`: comma-separated patterns of names. `percent`: share of topologies that may be batches.
     """
     name = topology.name
     if matched := _matching(name, deny):
@@ -75,7 +75,7 @@ def is_bounded(spout: topology_pb2.Spout) -> bool:
 
 
 def hands_over(topology: topology_pb2.Topology) -> bool:
-    """Whether a stream continues from the state of a batch run, so that the input does not end with the run.
+    """Whether a stream continues where a batch run of this topology ends, so that the run does not end the input.
 
     A spout that has called `end_of_input` does not continue.
     """

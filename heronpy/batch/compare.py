@@ -126,7 +126,7 @@ def _digests(path: Path) -> Iterator[bytes]:
 
 
 def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, list[Path]]:
-    """Return a map from sink to the files with its rows in the result of a batch run, published or only kept."""
+    """Return a map from sink to the files with its rows in the folder of a batch run, published or not."""
     prefixes = {prefix_of(name): name for name in components_of(topology)}
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"*/unit=*/{PREFIX}*")):
@@ -136,7 +136,7 @@ def files_of_run(folder: Path, topology: topology_pb2.Topology) -> dict[str, lis
 
 
 def files_of_folder(folder: Path) -> list[Path]:
-    """Return the files in a sink's folder and its subfolders, except files whose names readers skip."""
+    """Return the files in a sink's folder and its subfolders, except files and folders named `.*` or `_*`."""
     known = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return [path for path in known if not any(one[0] in "._" for one in path.relative_to(folder).parts)]
 

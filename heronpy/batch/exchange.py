@@ -326,7 +326,7 @@ def _line(**values: int) -> bytes:
 
 
 def states(folder: Path, stage: Stage, tasks: int) -> Iterator[TaskSnapshot]:
-    """Yield the saved state of a finished stage in pieces: `state_inline`, or one inline segment of a keyed state."""
+    """Yield a finished stage's saved state in pieces: each is `state_inline` or a segment of a keyed state."""
     for component in stage.components:
         files = [BucketFile(unit / _state_file(component)) for unit in unit_folders(folder / str(stage.number))]
         for index in range(tasks):

@@ -41,7 +41,7 @@ def _error_of(unit: UnitView) -> str:
 
 
 class BatchKeeper(LogKeeper):
-    """A keeper that works on one stage after the other. Either of the two keepers may perform or repeat any step."""
+    """A keeper that works on one stage after the other. A run has two keepers; each may perform or repeat any step."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self._context = context

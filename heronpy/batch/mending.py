@@ -1,4 +1,4 @@
-"""Damaged files between stages: the task that finds the damage records it; submitting again restarts the unit."""
+"""Damaged files between stages: a task records the damage, and the next submission processes the unit again."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """A unique id, because runs in different folders may have the same name."""
+        """A unique id of the run, because runs in different folders may have the same name."""
         return next(iter(self.topology_ids), self.run)
 
     @property
@@ -119,7 +119,7 @@ def goes_on(newest: RunRecord | None, wanted: Wanted) -> bool:
 
 
 def code_digest(package: str, topology: topology_pb2.Topology) -> str:
-    """Return a digest of a program's package and of its components with their plain configuration.
+    """Return a digest of a program: its package, its components, and their configuration.
 
     Pickled values are left out, because equal values may have different pickles.
     """

@@ -275,7 +275,7 @@ class _Row:
             cell.close()
 
     def step(self, tries: int) -> None:
-        """Drain all cells between two steps. After earlier failures, also flush, so that an error names its line."""
+        """Drain all cells between two steps. If the unit has failed before, also flush, so that errors name a line."""
         for cell in self.cells:
             cell.drain()
             if tries:

@@ -118,7 +118,7 @@ class SpoutCell(ObjectCell):
         return before != self._emitted
 
     def _rests(self) -> bool:
-        """Wait briefly; return whether the spout's next call is not due yet."""
+        """If the spout's next call is not due, wait briefly; return whether the call is still not due."""
         if not self._call_at and self._call_on < 0:
             return False
         left_s = self._call_at - time.monotonic() if self._call_at else math.inf

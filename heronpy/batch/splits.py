@@ -1,6 +1,6 @@
 """Computes the number of buckets for each stage of a batch run, and the tasks of the run's plan. Pure.
 
-A component of a stage has a task for each bucket, so groupings and key groups work as in a stream.
+Each component has one task for each bucket of its stage, so groupings and key groups work as in a stream.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def _problems(plan: LogicalPlan, traits: dict[str, frozenset[str]]) -> Iterable[
         if not own:
             yield f"{kind} '{name}' has no record of its class; build the topology with this release of heronpy"
         if {"LogWorker", "LogKeeper"} & own:
-            yield f"'{name}' belongs to a pipeline of LogUnits, which has no stages; submit it without other spouts"
+            yield f"'{name}' belongs to a pipeline of LogUnits; submit the pipeline without other spouts"
         if "_WindowBolt" in own:
             fix = "group by a time in the tuples"
             if "StreamletBoltBase" in own:

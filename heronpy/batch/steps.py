@@ -120,7 +120,7 @@ class Steps:
         return (self.run.folder / _PREPARED).exists()
 
     def prepare(self) -> None:
-        """Examine the input and choose the number of buckets; the choice of the first keeper counts."""
+        """Examine the input and choose the number of buckets. If several keepers choose, the first choice counts."""
         if self.are_prepared:
             return
         size, said = 0, []
@@ -167,7 +167,7 @@ class Steps:
         return [entry.size for entry in entries]
 
     def _like_stage(self, stage: Stage) -> Stage:
-        """Return the stage with the same spout in the run that provides this run's input."""
+        """Return the stage with the same spout in the run whose input this run reuses."""
         assert self._like is not None
         return next(one for one in divide(self._like.topology) if one.spout == stage.spout)
 

@@ -83,7 +83,7 @@ def run_topology(
     """Return the topology with the workers and keepers of the run in `folder`, under the user's name and configuration.
 
     `worker`: the configuration of the workers, see `worker_config`. `publishes`: whether rows are published to the
-    sinks, possibly by Spark. The topology has at least two containers, because a backup runs in another container.
+    sinks, possibly by Spark. Two workers or more need two containers, because a backup runs in another container.
     """
     made = topology_pb2.Topology(id=topology.id, name=topology.name, state=topology.state)
     given, mode = config_of(topology), "ATMOST_ONCE"

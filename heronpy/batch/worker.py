@@ -49,7 +49,7 @@ class BatchWorker(LogWorker):
         self._ended = False
 
     def next_tuple(self) -> None:
-        """Send one request, or process one slice of an attempt."""
+        """Send one request to the ledger, or process one slice of an attempt."""
         if self._step_now is None and not self._ended and not self._enter():
             self.wait(READY_S)
             return
@@ -110,7 +110,7 @@ class BatchWorker(LogWorker):
         raise self._steps.fail_unit(self._step_now, unit, error, figures)
 
     def _blamed(self, cause: BaseException) -> None:
-        """Fail the run if the unit did not cause the error: a damaged input file, or a spout that may be endless.
+        """Fail the run if the cause is not the unit but a damaged input file, or a spout that may be endless.
 
         After the end of the run, such errors are ignored, because files are removed at the end.
         """

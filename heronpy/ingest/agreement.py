@@ -26,9 +26,9 @@ _Spans = dict[_File, list[Bytes]]
 def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]) -> str:
     """Return a clause that explains why a ledger is older than its table; "" if no ledger is older.
 
-    `given`: the ids that each ledger has handed out; `newest`: the highest generation of the table; `units`: generation
-    and id of the published units, both read before the requests to the ledgers. An id is handed out before its unit is
-    published, even across a power cut. So a ledger that has not handed out a published id is an older ledger.
+    `given`: the ids that each ledger has handed out. `newest` and `units`, read before `given`: the highest generation
+    of the table, and generation and id of each published unit. An id is handed out before its unit is published, even
+    across a power cut. So a ledger that has not handed out a published id is an older ledger.
     """
     nexts = {}
     for one in given:

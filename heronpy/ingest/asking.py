@@ -137,7 +137,7 @@ class Asking:
             if attempt is not None and attempt is self._in_vain:
                 if now >= told_at + STOP_S:
                     # User code is still processing one row. A new process can take the next unit sooner.
-                    log.warning("unit %d: this attempt is obsolete but does not stop; its process ends", attempt.unit)
+                    log.warning("unit %d: this obsolete attempt does not stop, so its process exits", attempt.unit)
                     leave(exit_codes.TERMINATED)
                 continue
             due = now + every_s

@@ -121,7 +121,7 @@ class Attempt:
             self._stages.discard(self._stage)
 
     def _begins_apart(self) -> bool:
-        """Restart the attempt line by line if lines that were processed together have failed; return whether it did."""
+        """If lines that were processed together have failed, restart line by line; return whether it restarts."""
         first = self._unit.together
         if not self._exact or first is None or self._unit.apart is not None:
             return False

@@ -56,7 +56,7 @@ class Tries:
             log.warning("the traceback of unit %d cannot be written: %s", unit, error)
 
     def of(self, generation: int, found: Line) -> str:
-        """Return the traceback of the last try of the smallest unit with these bytes; "" if unknown."""
+        """Return the traceback of the last try of the smallest unit that contains these bytes; "" if unknown."""
         best, trace = None, ""
         for number, _, path in self._all():
             if number != generation:
@@ -94,9 +94,9 @@ class Tries:
 
 
 def dead_bytes(root: str, chunk: Chunk, found: Line) -> tuple[bytes, bool]:
-    """Return the beginning of a bad range, and whether it could be read.
+    """Return at most `BYTES_MAX` bytes of a bad range, and whether they could be read.
 
-    The last line is complete, even if it ends in the next range.
+    The last line of the range is complete, even if it ends in the next range.
     """
     try:
         with opened(root, chunk) as descriptor:
@@ -171,7 +171,7 @@ class BadRecord(Struct, frozen=True):
 
 
 class BadRecords:
-    """A pipeline's records of bad ranges, found by range, because a rebuilt ledger may have other unit numbers."""
+    """A pipeline's records of bad ranges, looked up by range, because a rebuilt ledger may have other unit numbers."""
 
     def __init__(self, place: str) -> None:
         """`place`: the folder of the table, or the `home` of a pipeline without a table; "" if unknown."""

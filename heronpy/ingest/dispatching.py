@@ -1,4 +1,4 @@
-"""The keeper's work on dispatches to Spark: requests them, hands them to the gateway, and reports outcomes.
+"""How keepers handle dispatches to Spark: request them, hand them over to the gateway, and report their outcomes.
 
 All keepers work concurrently, and each step may be repeated. A dispatch and its units are in the ledger before the
 dispatch is handed over, so all keepers hand over the same dispatch. The gateway decides the outcome once.

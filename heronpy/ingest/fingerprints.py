@@ -14,7 +14,7 @@ def head_text(fingerprint: Fingerprint) -> str:
 
 
 def tail_text(fingerprint: Fingerprint) -> str:
-    """Return the fingerprint of the bytes before the cut as text."""
+    """Return as text the offset up to which the file is known, and the digest of the bytes before this offset."""
     return f"{fingerprint.cut}:{fingerprint.before}"
 
 

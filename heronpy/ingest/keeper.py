@@ -329,7 +329,7 @@ class LogKeeper(Spout):
                 return
 
     def _complete_records(self, watch: Watch, at_once: bool = False) -> bool:
-        """Write missing records of bad ranges: a worker may have died before writing one, or could not read the bytes.
+        """Write records of bad ranges that are missing because a worker died, or could not read the bytes.
 
         Returns whether all ranges have a record. `at_once`: write records even if the bytes cannot be read now.
         """
@@ -394,7 +394,7 @@ class LogKeeper(Spout):
         self._stages.mark_end(self._run)
 
     def _is_recorded(self, watch: Watch) -> bool:
-        """Whether all bad ranges have records; a bounded run ends only after this."""
+        """Whether all bad ranges have records; until then a bounded run does not end."""
         now = time.monotonic()
         if self._records_by is None:
             self._records_by = now + RECORDS_S

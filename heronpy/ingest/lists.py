@@ -1,4 +1,4 @@
-"""A list is a file in which each line represents more bytes than the line contains, such as a split or a bucket.
+"""A list is a file in which each line represents a split or a bucket, which has more bytes than the line itself.
 
 All units of a list are created together, with the weights of their lines.
 """

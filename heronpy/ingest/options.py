@@ -117,8 +117,8 @@ def default_home(pipeline: str) -> str:
 
 
 def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
-    """Return the options, completed from the settings. Site and ledger do not change, because the submit determines
-    them. Pure."""
+    """Return the options, completed from the settings. Site and ledger do not change, because they are set at
+    submission. Pure."""
     names = IngestSettings.described.keys() - {"site", "ledger"} - options.given
     free = {name: getattr(settings, name) for name in names}
     numbers = {*Config.__struct_fields__}
@@ -127,8 +127,8 @@ def settled(options: UnitOptions, settings: IngestSettings) -> UnitOptions:
 
 
 def options_of(config: Mapping[str, Any]) -> UnitOptions:
-    """Return the options in a component's configuration, with the site, ledger and `bounded` that the submit has
-    set."""
+    """Return the options in a component's configuration, with the site, ledger and `bounded` that were set at
+    submission."""
     options: UnitOptions = config[OPTIONS_KEY]
     site, ledger = config.get(SITE_KEY, options.site), config.get(LEDGER_KEY, options.ledger)
     bounded = options.bounded or config.get(UNTIL_KEY) == NOW

@@ -49,7 +49,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 UNTIL = ("forever", "now")
 ON_BAD = ("split", "fail")
 #: The end of a sentence that begins with the component's name.
-_WHY_ACKS = "emits rows of work units to bolts and relies on acks: no checkpoint could undo the commits of the ledger"
+_WHY_ACKS = "emits rows of work units to bolts and relies on acks, because no checkpoint can undo commits of the ledger"
 
 
 class LogUnits:
@@ -210,9 +210,7 @@ class LogUnits:
             # If the site is not known yet, any name works.
             logs_at(logs, site or "site")
             if SITE_MARK in "/".join(parse(logs).parts):
-                raise ValueError(
-                    f"{logs} contains {SITE_MARK} after its first wildcard, where names must be the same on all sites"
-                )
+                raise ValueError(f"{logs} contains {SITE_MARK} after its first wildcard; move it before this wildcard")
         except ValueError as error:
             raise ConfigError(f"pipeline {name!r}: logs: {error}") from None
         _refuse_own(options)
@@ -264,8 +262,8 @@ def _check_stream(name: str, output: Output | None, fields: Sequence[str], home:
         return
     if isinstance(fields, str) or not fields or not all(isinstance(one, str) and one for one in fields):
         raise ConfigError(
-            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] for the"
-            f" stream of its rows to bolts, not {fields!r:.100}"
+            f"pipeline {name!r} needs output=, such as ParquetTable(...), or fields=[...] to emit its"
+            f" rows to bolts; got fields={fields!r:.100}"
         )
     if replicas:
         raise ConfigError(f"pipeline {name!r} has replicas= but no output=; rows for bolts are not stored in a folder")

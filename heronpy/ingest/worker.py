@@ -96,7 +96,7 @@ class LogWorker(Spout):
     def backlog(self) -> Backlog:
         """Return the number of bytes that the pipeline's workers still have to process; only the first worker reports.
 
-        The value comes from the most recent answer of the ledger, between two units.
+        The worker requests this number from the ledger between two units, so the result may be old during a long unit.
         """
         return Backlog(bytes=self._backlog if self._tells_backlog() else None)
 
@@ -105,7 +105,7 @@ class LogWorker(Spout):
         return tasks[:1] == [self._context.get_task_id()]
 
     def next_tuple(self) -> None:
-        """Send one request, or process one slice of an attempt."""
+        """Send one request to the ledger, or process one slice of an attempt."""
         if self._ended:
             return
         if self._attempt is not None and self._request is None:

@@ -9,7 +9,7 @@ from heronpy.ingest.ledger.types import Config, DispatchState, Span, UnitState
 
 
 class SiteView(Struct, frozen=True):
-    """A site: its files and safe bytes, recently seen processes, and leased units."""
+    """A site: its files and the bytes of their whole lines, recently seen processes, and leased units."""
 
     name: str
     #: "up"; "down" if a user has taken the site down; "silent" if none of its workers was seen for 30 s.
@@ -24,8 +24,8 @@ class SiteView(Struct, frozen=True):
 
 
 class AfterView(Struct, frozen=True):
-    """A pipeline for which units wait. Units wait for its older bytes or, if `whole`, for all bytes that existed when
-    the later of the two pipelines began. `waits`: a clause with the current reason; "" if no unit waits.
+    """A pipeline for which units wait: for its bytes that are older than the unit or, if `whole`, for all bytes that
+    existed when the later of the two pipelines began. `waits`: a clause with the current reason; "" if no unit waits.
     """
 
     pipeline: str
@@ -252,7 +252,7 @@ class FoundFile(Struct, frozen=True):
 
 
 class Rebuilt(Struct, frozen=True):
-    """`units`: number of units made from missing ranges. New output names begin with this generation."""
+    """`units`: number of units made from missing ranges. The names of new output begin with `generation`."""
 
     generation: int
     files: int
@@ -262,10 +262,10 @@ class Rebuilt(Struct, frozen=True):
 
 
 class Rebuild(Request[Rebuilt], frozen=True):
-    """Replace the content of the ledger by the found ranges. No other transaction is as large as the ledger.
+    """Replace the content of the ledger with the found ranges. Only this transaction is as large as the ledger.
 
-    `at_least`: the lowest new generation, above all found generations. `trial`: only check, and return the new
-    generation. Raises LedgerError while workers are active, or if two published ranges overlap (naming both units).
+    `at_least`: the minimum for the new generation, above all found generations. `trial`: only check, and return the
+    new generation. Raises LedgerError while workers are active, or if two published ranges overlap (naming both units).
     """
 
     config: Config

@@ -73,7 +73,7 @@ class Draft:
             name = self.view.name
             raise LedgerError(
                 f"the ledger has no pipeline {name!r}; if the pipeline's topology is running, the ledger was emptied or"
-                f" replaced: heron units rebuild {name} --from TABLE; otherwise start the topology first"
+                f" replaced, so run: heron units rebuild {name} --from TABLE; otherwise start the topology first"
             )
         return found
 

@@ -111,7 +111,7 @@ def split_at(draft: Draft, request: requests.SplitAt, who: requests.Who) -> requ
 
 
 def _has_room(draft: Draft, unit: Unit) -> bool:
-    """Whether a line of the unit may be tried separately; the limit on a root's bad ranges also bounds such lines."""
+    """Whether a line of the unit may be tried separately; `bad_max` limits bad ranges and such lines together."""
     config = draft.config
     if config.on_bad == "fail":
         return False

@@ -63,7 +63,7 @@ class PartitionedLedger:
         return cast(A, rule(self, request))
 
     def each(self, request: Request[A]) -> dict[str, A]:
-        """Return a map from ledger URL to answer; an entry is drained if none of its ledgers has open units."""
+        """Send the request to each ledger; return a map from ledger URL to answer."""
         return {url: ledger.ask(request) for url, ledger in self._ledgers.items()}
 
     def _of_urls(self, urls: Iterable[str]) -> dict[str, Ledger]:
@@ -77,7 +77,7 @@ class PartitionedLedger:
     def _of(self, number: int) -> Ledger:
         found = self._parts.get(number // PART)
         if found is None:
-            raise LedgerError(f"no ledger of this pipeline has the id {number}; keep the entry until it is drained")
+            raise LedgerError(f"no ledger of this pipeline has the id {number}; keep an entry until it is drained")
         return found
 
     def _grouped(self, numbers: Iterable[int]) -> dict[Ledger, tuple[int, ...]]:
@@ -129,7 +129,7 @@ class PartitionedLedger:
                 )
             name = opened.ledger
             if opened.part in parts:
-                raise LedgerError(f"two ledgers of this pipeline have the same ids; rename {url}")
+                raise LedgerError(f"two ledgers of this pipeline have the same ids; rename ledger {url}")
             parts[opened.part] = ledger
             made += opened.made
             given += opened.given

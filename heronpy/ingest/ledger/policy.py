@@ -73,14 +73,14 @@ class Waiting(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """A unit to be created; `since`: the time of its oldest byte."""
+    """A unit to be created; `since`: the time from which the unit's oldest byte has waited."""
 
     pieces: tuple[ranges.Piece, ...]
     since: float
 
 
 def readable(copies: Mapping[str, int], live: Set[str]) -> tuple[int, tuple[str, ...]] | None:
-    """Return the offset up to which a file may be cut, and the sites with these bytes; `copies`: safe size by site.
+    """Return the offset up to which a file may be cut, and the sites with these bytes; `copies`: sizes by site.
 
     Bytes that exist only on a lost site are not cut until that site is back or another site has them, because such
     bytes would delay the other bytes of a unit. If no site is working, all sites count.
@@ -122,7 +122,7 @@ def ready_max(config: Config, workers: int) -> int:
 
 
 def lease_s(paces: Sequence[Pace], size: int, attempt: int) -> float:
-    """Return the seconds that the `attempt`-th lease of `size` bytes lasts; then other workers may take a backup."""
+    """Return how many seconds pass until the `attempt`-th lease of `size` bytes ends, and a backup may start."""
     is_known = len(paces) >= PACES_MIN
     first = LATE * median(one.pace for one in paces) * size if is_known else LEASE_FIRST_S
     return min(max(first, LEASE_MIN_S), LEASE_MAX_S) * float(2 ** min(attempt - 1, DOUBLINGS))
@@ -162,8 +162,8 @@ def slow_containers(paces: Iterable[Pace]) -> dict[str, Slow]:
 def late_containers(leased: Iterable[Unit], paces: Sequence[Pace], now: float) -> dict[str, float]:
     """Return the containers that are slow with their current unit, and their slowdown factors.
 
-    A container is slow from `SLOW_FACTOR` times the expected duration on. A unit with a backup is left out, because the
-    unit's container is then the backup's container.
+    A container is slow once its unit has taken `SLOW_FACTOR` times the expected duration. A unit with a backup is left
+    out, because the unit's container is then the backup's container.
     """
     if len(paces) < PACES_MIN:
         return {}

@@ -115,7 +115,7 @@ def _default_folder(port: str) -> str:
 
 
 def _peer(folders: Sequence[str]) -> str:
-    """Return the only user who can create a socket in these folders, and so owns the server; "" if no folder exists.
+    """Return the only user who can create a socket in these folders, hence the server's owner; "" if no folder exists.
 
     Raises LedgerError if other users can also create a socket.
     """

@@ -295,7 +295,7 @@ def afters_of(text: str) -> dict[str, tuple[str, ...]]:
 def refuse(text: str, pipeline: str, pattern: str) -> str:
     """Raise LedgerError if this pipeline cannot use a ledger on this host; change nothing.
 
-    Errors of a ledger on another host appear in workers and keepers. Returns the name of the ledger (see
+    For a ledger on another host, workers and keepers report the errors. Returns the name of the ledger (see
     `Pipeline.ledger`): `NEW` for a new ledger, "" if the name is unknown here.
     """
     names = set()

@@ -66,12 +66,12 @@ class Opened(Struct, frozen=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether no ledger has a file yet."""
+        """Whether none of the ledgers contains a file of the pipeline yet."""
         return all(one % PART == 1 for one in self.made)
 
 
 class Open(Request[Opened], frozen=True):
-    """Create the pipeline, or change its configuration: the first request of a process.
+    """The first request of a process: creates the pipeline, or changes its configuration.
 
     Raises LedgerError if the pipeline has another pattern, or if `after` forms a cycle.
     """
@@ -380,7 +380,7 @@ class Returned(Struct, frozen=True):
 class GiveBack(Request[Returned], frozen=True):
     """End the leases of earlier incarnations of the client's task or, with `own`, the client's leases.
 
-    `counts`: whether the process died without an outside cause (crash, hang, memory), so that each lease counts as a
+    `counts`: whether the process failed by itself (crash, hang, out of memory), so that each lease counts as a
     try; preemption, a lost host or a graceful stop do not count. `line`: the line of `unit` at which the process died,
     if known. `memory`: whether the process ran out of memory, which another try rarely avoids.
     """
@@ -398,7 +398,7 @@ ENDED = "the worker ended: "
 
 
 class Work(Struct, frozen=True):
-    """Process these chunks, stage the rows, and commit. `until_s`: seconds until another process may take a backup."""
+    """Process these chunks, stage the rows, and commit. `until_s`: seconds until a backup may start."""
 
     unit: int
     attempt: int

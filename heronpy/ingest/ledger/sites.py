@@ -36,8 +36,8 @@ def lose_copy(draft: Draft, file: File, copy: Copy) -> None:
 def ready_count(draft: Draft, counted: int, sites: frozenset[str]) -> int:
     """Return how many of the `counted` ready units a working site can take now or soon.
 
-    Separate lines between two tries, and units that only a lost site can read, are not counted: they must not
-    prevent cuts, because other bytes would wait for them.
+    Separate lines that wait for another try, and units that only a lost site can read, are not counted: they must
+    not prevent cuts, because other bytes would wait for them.
     """
     ready = draft.view.units(UnitState.READY, (-1, -1), policy.LOOKED_AT_MAX)
     resting = {unit.id for unit in ready if policy.rests_apart(unit, draft.now)}

@@ -207,7 +207,7 @@ def snapshot(pipeline: str, execute: Execute) -> tuple[Row, ...]:
 
 
 def _on_sites(sites: Set[str]) -> tuple[str, list[str]]:
-    """Return an SQL condition and its parameters: one of the sites has uncut bytes of a file. Empty without sites."""
+    """Return an SQL condition (a site has uncut bytes of a file) and its parameters; both are empty without sites."""
     if not sites:
         return "", []
     marks = ", ".join("?" for _ in sites)

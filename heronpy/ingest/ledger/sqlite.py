@@ -95,7 +95,7 @@ class Waiters:
 
 
 class SqliteStore:
-    """A `Store` in an SQLite file, which is created at the first call with mode 0600, in a folder with mode 0700."""
+    """A `Store` in an SQLite file. The first call creates the file with mode 0600, in a folder with mode 0700."""
 
     def __init__(self, path: Path, busy_s: float = BUSY_S) -> None:
         self._path = Path(path).absolute()
@@ -205,7 +205,7 @@ class SqliteStore:
 
     @staticmethod
     def _has_begun(connection: sqlite3.Connection, begin: str, may_wait: bool) -> bool:
-        """Try to begin; return False if another process has the turn.
+        """Try to begin a transaction; return False if another process has the turn.
 
         Without `may_wait`, raise sqlite3.OperationalError instead.
         """

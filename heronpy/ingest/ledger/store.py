@@ -55,10 +55,10 @@ class View(Protocol):
         """
 
     def gone(self, before: float, limit: int) -> Sequence[File]:
-        """Files that have been gone since that time or longer, ordered by id."""
+        """Files that have been gone since `before` or longer, ordered by id."""
 
     def vanished(self, before: float, limit: int) -> Sequence[File]:
-        """Gone files that have bytes in units, or in no span."""
+        """Files gone since `before` or longer that have bytes in units, or in no span; ordered by id."""
 
     def copies(self, file: int) -> Sequence[Copy]:
         """Copies of a file, ordered by site."""
@@ -95,10 +95,10 @@ class View(Protocol):
         """Units of a state after the position `(root, id)`, ordered by root and id, so oldest first."""
 
     def expired(self, before: float, limit: int) -> Sequence[Unit]:
-        """Leased units with `until` at or before that time, ordered by root and id."""
+        """Leased units whose `until` is not later than `before`, ordered by root and id."""
 
     def orphans(self, before: float, limit: int) -> Sequence[Unit]:
-        """Leased units whose holder has not been seen since that time, ordered by root and id."""
+        """Leased units whose holder has not been seen since `before`, ordered by root and id."""
 
     def held(self, task: str) -> Sequence[Unit]:
         """Leased units of all incarnations of a task, ordered by id."""
@@ -125,25 +125,25 @@ class View(Protocol):
         """All incarnations of a task, ordered by name."""
 
     def silent(self, before: float, limit: int) -> Sequence[Client]:
-        """Clients that were last seen before that time, ordered by name."""
+        """Clients that have not been seen since `before`, ordered by name."""
 
     def seen(self, kind: Kind, after: float) -> int:
-        """The number of processes of that kind that were seen after that time."""
+        """The number of processes of a kind that have been seen since `after`."""
 
     def last(self, kind: Kind) -> Client | None:
-        """Return the most recently seen process of that kind; None if there is no such process."""
+        """Return the most recently seen process of a kind; None if there is no such process."""
 
     def site_seen(self, site: str) -> float:
         """Return when a worker of a site was last seen; -inf if never."""
 
     def worker_sites(self, after: float) -> Sequence[str]:
-        """The sites whose workers have been seen since that time, ordered by name."""
+        """The sites whose workers have been seen since `after`, ordered by name."""
 
     def site_sums(self, after: float) -> dict[str, SiteSums]:
         """The figures of each site that has files or processes. Reads all copies, so use it only for user commands."""
 
     def has_other(self, site: str, container: str, after: float) -> bool:
-        """Whether a worker of that site in another container has been seen since that time."""
+        """Whether a worker of `site` in a container other than `container` has been seen since `after`."""
 
     def sites(self) -> Sequence[Site]:
         """All sites, ordered by name."""
@@ -172,7 +172,7 @@ class Sums(Struct, frozen=True):
 
 
 class SiteSums(Struct, frozen=True):
-    """See `View.site_sums`; only workers and keepers seen since that time are counted."""
+    """See `View.site_sums`; only workers and keepers seen since `after` are counted."""
 
     files: int = 0
     bytes: int = 0

@@ -157,7 +157,7 @@ def show_alive(draft: Draft, request: requests.ShowAlive, who: requests.Who) -> 
 
 # ---- changes ---------------------------------------------------------------------------------
 def retry_bad(draft: Draft, request: commands.RetryBad, who: requests.Who) -> commands.Retried:
-    """Answer a `RetryBad`. A unit may have many ranges, but never mixes roots."""
+    """Answer a `RetryBad`. A new unit may have many ranges, all of them from one root unit."""
     limit = max(1, min(request.limit, PAGE_MAX))
     spans = draft.view.bad((0, -1), limit + 1, request.root)
     by_root: dict[int, list[Span]] = {}

@@ -23,7 +23,7 @@ class Writer(ABC):
         """Add an item of `rows(unit)`; return its number of rows. An error counts as a failed try."""
 
     def write_many(self, rows: list[Any]) -> int:
-        """Add several items, as if with `write` for each; return their number of rows. After an error, the attempt
+        """Add several items, as `write` would one by one; return their number of rows. After an error, the attempt
         restarts with `write` to identify the row, so a writer may check rows as late as in `prepare`."""
         return sum(map(self.write, rows))
 
@@ -57,7 +57,7 @@ class Output(ABC):
         return config
 
     def keeper_config(self) -> dict[str, str]:
-        """Return keys to add to the keepers' configuration; they are read at submit."""
+        """Return keys to add to the keepers' configuration; `heron submit` reads these keys."""
         return {}
 
     def load(self) -> None:

@@ -92,7 +92,7 @@ def batches(table: str) -> Iterator[BatchLineage]:
             raise _unreadable(folder / LINEAGE, error) from None
         name = f"{BATCH}{found.pipeline}-{found.generation}-{found.dispatch}"
         if folder.name != name:
-            raise LedgerError(f"{folder} contains the record of {name}; one of the two was renamed")
+            raise LedgerError(f"{folder} contains the record of {name}; rename it back")
         yield found
 
 
@@ -126,7 +126,7 @@ def record_of(folder: Path) -> Lineage:
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise _unreadable(folder / FILE, error) from None
     if folder.name != folder_name(found.generation, found.unit):
-        raise LedgerError(f"{folder} has the record of {folder_name(found.generation, found.unit)}; one was renamed")
+        raise LedgerError(f"{folder} has the record of {folder_name(found.generation, found.unit)}; rename it back")
     return found
 
 

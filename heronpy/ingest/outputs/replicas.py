@@ -71,7 +71,7 @@ def copied(stage: Path, folder: Path) -> Path:
 
 
 def stages_in(home: Path, generation: int) -> Iterable[tuple[int, Path]]:
-    """Yield the stages and copies in progress below a home, each with its unit's id."""
+    """Yield the stages and unfinished copies of a generation in the folder `home`, each with its unit's id."""
     try:
         entries = list((home / f"g{generation}").iterdir())
     except FileNotFoundError:

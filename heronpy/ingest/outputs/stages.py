@@ -7,7 +7,7 @@
 
 Stage and table are on one file system, so a unit appears as a whole. A rename finds either its source or its target, so
 any process may repeat it at any time. A rebuild first creates the folder of its generation, and then removes the stages
-of older generations. A process that has missed the rebuild, such as a process with the file of a removed ledger,
+of older generations. A process that has missed the rebuild, such as a process that still uses a removed ledger,
 publishes nothing: the folder fences its later attempts, and a pending rename has lost its source. This needs no lock,
 so it also works across hosts.
 
@@ -62,7 +62,7 @@ class StageGoneError(LedgerError):
 
 
 class OtherLedgerError(LedgerError):
-    """The table belongs to a different ledger than the stage or publication."""
+    """The table belongs to a ledger other than the one for which a unit is staged or published."""
 
     def __init__(self, table: Path, about: About) -> None:
         pipeline, urls = about.pipeline, about.partitions.urls if about.partitions is not None else ()
@@ -75,7 +75,7 @@ class OtherLedgerError(LedgerError):
 
 
 class OlderGenerationError(LedgerError):
-    """The table has a newer generation than the stage or publication."""
+    """The table has a newer generation than the one for which a unit is staged or published."""
 
 
 class Stages:
@@ -244,7 +244,7 @@ class Stages:
         if found != winner:
             raise StageGoneError(
                 f"{target} is from attempt {found}, but attempt {winner} counts in the ledger, which is older than the"
-                " table, for example a backup; kill the topology, and run: heron units rebuild"
+                " table, for example restored from a backup; kill the topology, and run: heron units rebuild"
             )
 
     @staticmethod
@@ -369,7 +369,7 @@ def _make_own(folder: Path) -> None:
 
 
 def _way_out(stage: Path, target: Path, taken: str = "") -> str:
-    """Return the fix for a unit that cannot be published. `taken`: a clause, if another file has its name."""
+    """Return the fix for a unit that cannot be published. `taken`: a clause, if another file has the unit's name."""
     if taken or (os.path.lexists(target) and (stage.exists() or not target.is_dir())):
         taken = taken or f"{target} is in the way"
         if os.path.lexists(target / FILE):
