@@ -86,6 +86,7 @@ async def _parts(call: Call) -> Parts:
 
 @table.route("GET", "/clusters", Scope.VIEW, returns=list[str])
 async def clusters(call: Call) -> list[str]:
+    """Names of the clusters."""
     return list(call.tracker.clusters)
 
 
