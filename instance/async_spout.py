@@ -1,9 +1,9 @@
 """The loop of an asynchronous spout: the user's coroutines, and turns between them, on an asyncio loop.
 
-A turn does what spout_loop.py does between two calls of next_tuple: frames, acks, checkpoints, timeouts, sends. A
+A turn does what spout_loop.py does between two calls to next_tuple: frames, acks, checkpoints, timeouts, sends. A
 turn runs when a coroutine has emitted or waits to emit, when a frame or a message has arrived, or when a timer is due;
 nothing is polled. Each turn offers permits for the emits until the next turn. If there is no permit, an emit waits for
-the next turn, so neither the link, nor a clamp, nor the pending tuples ever block the loop.
+the next turn, so neither a full link nor backpressure nor the limit on pending tuples ever blocks the loop.
 
 Invariants: no turn runs between the append of a tuple and the next await of the coroutine that emitted it. A
 checkpoint is made in a turn, so it never separates a tuple from the user code that directly follows the emit. Tuples of

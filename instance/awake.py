@@ -1,4 +1,4 @@
-"""Wakes the asyncio loop of a task: on a message from its control thread, a frame on its link, or a call of `set`.
+"""Wakes the asyncio loop of a task: on a message from its control thread, a frame on its link, or a call to `set`.
 
 The module also detects when the loop sleeps, and whether the thread of a task has slept.
 """

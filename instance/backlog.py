@@ -12,7 +12,7 @@ from .metrics import TaskMetrics
 
 log = logging.getLogger("heron.instance")
 
-#: Seconds between two calls of a spout's `backlog`.
+#: Seconds between two calls to a spout's `backlog`.
 ASK_S = 1.0
 #: The metric of each part of a backlog, and the metric of calls that raised.
 METRICS = {"tuples": "__backlog-tuples", "bytes": "__backlog-bytes"}

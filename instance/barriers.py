@@ -3,7 +3,7 @@
 Aligned barriers take effect when they come out of the queue; frames that are held back until then return their credit,
 so that other sources can continue to send. Unaligned barriers take effect when they arrive: the bolt is cut between
 two tuples. Until every barrier has arrived, the bolt then accepts all frames and returns their credit, even while its
-own output is blocked (F38). An aligned checkpoint may become unaligned while its barriers are on their way: a barrier
+own output is blocked. An aligned checkpoint may become unaligned while its barriers are on their way: a barrier
 that has come out of the queue then counts as arrived.
 
 Frames that are held back are set aside in the in-queue (in_queue.py), and go to its front when they are released.
@@ -82,7 +82,7 @@ class BoltCheckpoints(Checkpoints):
             return
         if not recorder.arrived(size):
             self.recorder = None
-            self.decline(recorder.checkpoint, self._too_much("save as in flight"))
+            self.decline(recorder.checkpoint, self._too_much("save in-flight tuples of"))
         elif frame.kind == DATA and recorder.wants(frame.source_task):
             recorder.data(frame.SerializeToString(), frame.count - frame.skip)
 
@@ -202,7 +202,7 @@ class BoltCheckpoints(Checkpoints):
             if recorder.wants(frame.source_task):
                 recorder.data(frame.SerializeToString(), entry.tuples)
         if not fits:
-            self.decline(checkpoint, self._too_much("save as in flight"))
+            self.decline(checkpoint, self._too_much("save in-flight tuples of"))
             return
         queue.settle_all()
         self.recorder = recorder

@@ -1,7 +1,7 @@
 """The loop of a bolt that defines `process_batch`: one call for the tuples of one stream in a frame.
 
 Frames, acks, ticks and cuts work as in bolt_loop.py; checkpoints are taken between batches. When a batch fails, it is
-unknown which tuple caused it, so the next process works carefully (poison.py), with one tuple per batch.
+unknown which tuple caused it, so the next process takes one tuple per batch to find this tuple (poison.py).
 """
 
 from __future__ import annotations

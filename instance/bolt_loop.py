@@ -2,7 +2,7 @@
 
 Frames wait in `in_queue` in the order of their arrival. A frame is processed in chunks that adapt to a few
 milliseconds each, so that ticks, control and acks never wait behind a large frame of slow tuples.
-Output is sent when a batch is full, or at the end of a chunk as often as linger.py allows.
+Output is sent when a batch is full, and at the end of a chunk if linger.py allows it.
 """
 
 from __future__ import annotations

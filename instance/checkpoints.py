@@ -463,5 +463,5 @@ class Checkpoints:
         return 0
 
     def close(self) -> None:
-        """End the writers, because the process ends."""
+        """Stop the writers, because the process is about to exit."""
         self.writer.cancel(1 << 62)

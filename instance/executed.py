@@ -1,4 +1,4 @@
-"""Statistics of a bolt's calls of `process`: number, times, slow calls, hot lines, and hanging calls."""
+"""Statistics of a bolt's calls to `process`: number, durations, slow calls, hot lines, and hanging calls."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class SlowTuples:
         more = f"; {self._unlogged} more slow calls since the last such line" if self._unlogged else ""
         log.warning(
             "process() took %s for a tuple from %s, sent by task %d, and heron.instance.slow_ms is %s; "
-            "'heron slow' shows its value%s",
+            "'heron slow' shows the tuple's value%s",
             format_duration(took_ns / 1e9),
             source,
             task,
@@ -195,11 +195,11 @@ def keys_of(
 
 
 class Looks:
-    """Samples the hot lines and keys of one task. The task's thread calls `note`; the control thread calls all other
-    methods. The control thread samples whenever it reports, about once a second. To find the line, it reads the stack
-    of the task's thread. It can do so only when that thread waits or has computed for some milliseconds, so the line of
-    short calls that do not wait remains unknown. Keys are not sampled but requested: the task's thread then notes the
-    keys of the first tuples of its next chunks. Without a request, the cost is one comparison per chunk.
+    """Finds the hot lines of one task by sampling, and its hot keys on request. The task's thread calls `note`; the
+    control thread calls all other methods. The control thread samples whenever it reports, about once a second. To find
+    the line, it reads the stack of the task's thread. It can do so only when that thread waits or has computed for some
+    milliseconds, so the line of short calls that do not wait remains unknown. If keys are requested, the task's thread
+    records the keys of the first tuples of its next chunks. Without a request, the cost is one comparison per chunk.
     """
 
     def __init__(self) -> None:
@@ -316,7 +316,7 @@ LAST_WORDS_S = 0.5
 class ExecuteWatch(threading.Thread):
     """Watches the thread that creates it.
 
-    Ends a task if `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s). The watching thread
+    Ends a task if `process` lasts too long for one tuple (heron.instance.execute_timeout_s). The watching thread
     reads the tuple in progress from the stack of the task's thread, so the calls themselves cost nothing. A tuple that
     is seen in progress twice, with the timeout in between, has exceeded its time: it is charged, its stack is reported
     as an exception, and this thread ends the process, because the task's own thread hangs. User code that holds the

@@ -212,7 +212,7 @@ class InQueue:
     def validate(self) -> None:
         assert all(entry.owes for entry in self.order)
         assert not any(entry.owes for entry in self.free) and all(entry.left > 0 for entry in self.free)
-        assert not self.order or self.order[0].left > 0, "the oldest frame is done and its credit not returned"
+        assert not self.order or self.order[0].left > 0, "the oldest frame is done, but its credit was not returned"
         held = [entry for entry in self.order if entry.left <= 0]
         assert self._held_tuples == sum(entry.tuples for entry in held)
         assert self._held_bytes == sum(entry.size for entry in held)

@@ -53,7 +53,7 @@ class Inner(Protocol):
 
 
 def act(task: Inner, message: Message) -> None:
-    """Act on a message; a task without a plan only registers, takes plans and ends."""
+    """Act on a message; a task without a plan only registers, accepts plans and stops."""
     match message:
         case control_pb2.StopTask():
             log.info("requested to stop: %s", message.reason)

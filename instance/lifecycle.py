@@ -258,7 +258,7 @@ def exit_code_of(error: BaseException) -> int:
     """Return the exit code of a task in which user code raised this exception."""
     if isinstance(error, GaveUpError):
         return int(exit_codes.GAVE_UP)
-    # The target of a sink has reported that the sink was replaced; this is not an error of user code (F10).
+    # The target of a sink has reported that the sink was replaced; this is not an error of user code.
     return int(exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.USER_EXCEPTION)
 
 
@@ -345,7 +345,7 @@ def _task_class(
 def _install_signals(task: Task) -> list[int]:
     """Make SIGTERM ask the loop to stop, SIGUSR1 dump all stacks to the log, and SIGUSR2 sample them.
 
-    Returns a list that gets the signal that requested the stop.
+    Returns a list to which the signal that requests the stop will be added.
     """
     signalled: list[int] = []
 

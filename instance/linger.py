@@ -44,7 +44,7 @@ class Room(NamedTuple):
 
     tuples: int
     resume_at: float
-    """OPEN; or FULL until tuples are acked; or the time at which the spout continues in any case."""
+    """OPEN, FULL (wait until tuples are acked), or the time at which the spout continues in any case."""
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:
@@ -64,7 +64,7 @@ def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> 
 
 
 def poll_pause_s(silent_s: float, shortest_s: float, longest_s: float) -> float:
-    """Return the pause before the next call of a spout that has emitted nothing for `silent_s`, within the limits.
+    """Return the pause before the next call to a spout that has emitted nothing for `silent_s`, within the limits.
 
     While tuples keep coming, each call that emits nothing is followed by a short pause, and pauses grow with the time
     without a tuple: quickly up to 0.1 s, then slowly. So a new record waits for at most a twentieth of
@@ -108,7 +108,7 @@ class Linger:
         self.due = max(self.due, now - (BURST - 1) * self._longest_s) + self._longest_s
 
     def over(self, now: float, slept: Callable[[], bool]) -> bool:
-        """Return whether a busy task must send now; `slept` tells whether it has slept since its last send."""
+        """Return whether a busy task must send now; `slept` returns whether it has slept since its last send."""
         return now >= self.due and (now >= self.latest or slept())
 
     @property
@@ -146,7 +146,7 @@ class AckLinger:
         self.room = FEW
 
     def limit(self, pending: float, tasks: int) -> None:
-        """`pending` is the smallest limit on pending tuples of any spout, `tasks` this component's number of tasks."""
+        """Set `room` from the smallest limit on pending tuples of any spout, and the component's number of tasks."""
         self.room = int(max(FEW, min(MANY, pending * SHARE / max(1, tasks))))
 
     def came(self, now: float) -> None:
@@ -156,7 +156,7 @@ class AckLinger:
         self._came_at = now
 
     def sent(self, now: float) -> None:
-        """Record that acks were sent; a large early group delays the next few by at most one pause."""
+        """Record that acks were sent; a large early group delays the next small group by at most one pause."""
         self._rarely.sent(now)
         self._rarely.due = min(self._rarely.due, now + self._silence_s)
         self._often.sent(now)

@@ -1,4 +1,4 @@
-"""The address space of a task: its limit, and a reserve for its last report (F25).
+"""The address space of a task: its limit, and a reserve for its last report.
 
 Under `heron.instance.memory_limit_bytes` an allocation that does not fit raises MemoryError. The report of this error
 needs memory, too, so a block is reserved in advance and freed for the report.
@@ -47,7 +47,7 @@ def release_reserve() -> None:
 
 
 def explain(error: BaseException) -> str:
-    """Return the message of an exception; for a MemoryError under a limit, with the limit and the peak of the address
+    """Return the message of an exception; for a MemoryError under a limit, add the limit and the peak of the address
     space."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     text = str(error)

@@ -178,7 +178,7 @@ class TaskMetrics:
         self.counters: dict[tuple[str, str], float] = {}
         self.gauges: dict[tuple[str, str], float] = {}
         self.histograms: dict[tuple[str, str], Histogram] = {}
-        #: The slowest call of `process`, by source.
+        #: The slowest call to `process`, by source.
         self.slowest: dict[str, RecentMax] = {}
         self._traffic: Traffic | None = None
         self._samples = KeptSamples()
@@ -210,7 +210,7 @@ class TaskMetrics:
         return histogram
 
     def executed(self, source: str, count: int, took_ns: float, samples: list[Sample], now: float) -> None:
-        """Record `count` calls of `process` for a source, `took_ns` in total; `now` is in monotonic seconds."""
+        """Record `count` calls to `process` for a source, `took_ns` in total; `now` is in monotonic seconds."""
         self.count("__execute-count", source, count)
         self.count("__execute-time-ns", source, took_ns)
         histogram, slowest = self._histogram("__execute-latency", source), samples[0][0]
@@ -222,7 +222,7 @@ class TaskMetrics:
         self.slowest_call(source, slowest, now)
 
     def slowest_call(self, source: str, took_ns: float, now: float) -> None:
-        """Record the time of one call of user code for tuples from a source."""
+        """Record the time of one call to user code for tuples from a source."""
         slowest = self.slowest.get(source)
         if slowest is None:
             slowest = self.slowest[source] = RecentMax()

@@ -63,7 +63,7 @@ class FrameOpener(FrameReader):
             return False
         self._queue.put_aside(entry)
         if not self.early_frames.hold(frame, size, now):
-            self._lose([(frame, size)], "there is no space for more frames that wait for the plan with their source")
+            self._lose([(frame, size)], "no space is left for a frame that must wait for the plan with its source")
         return True
 
     # ---- what cannot be opened ----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Poison tuples: decides which tuples are retried, and which are abandoned (F19).
+"""Poison tuples: decides which tuples are retried, and which are abandoned.
 
 A tuple is identified by its content, so it is recognised after a restart of the task, a replay by its spout and a
 rewind to a checkpoint. Each failed try is charged to it in the journal; after `heron.instance.poison_tries` it is a
@@ -7,7 +7,7 @@ and when a charge lapses.
 
 A failed try is found in three ways. An exception is caught where it is raised. executed.py finds a call that lasts too
 long. A crash leaves no record of the tuple, so the successor of a crashed process works carefully: it records each
-tuple before the call of user code, and skips tuples that have failed too often. This work costs a few microseconds per
+tuple before the call to user code, and skips tuples that have failed too often. This work costs a few microseconds per
 tuple, and ends once enough tuples and enough time have passed for the tuple that caused the crash to return. After a
 charge without a crash, successful tries are watched for the same time, without recording tuples. A healthy task has no
 overhead.
@@ -184,7 +184,7 @@ CAREFUL_S = 60.0
 
 
 class EndsProcessError(Exception):
-    """Decoding this value has already ended the allowed number of processes."""
+    """Decoding this value has already killed the allowed number of processes."""
 
     def __init__(self, charge: Charge) -> None:
         super().__init__(charge.why)
@@ -247,7 +247,7 @@ class PoisonGuard:
                 log.warning("tuples cannot be recorded, so a tuple that crashes the task is not identified: %s", error)
                 return
             self._look_for_it(True)
-            log.info("recording each tuple for a while: a tuple may have ended the previous process")
+            log.info("recording each tuple for a while: a tuple may have killed the previous process")
         elif not self._journal.charges.open(now):
             return
         self._careful_left, self._careful_until = CAREFUL_TUPLES, now + CAREFUL_S
@@ -350,7 +350,7 @@ class PoisonGuard:
         return True
 
     def _give_up(self, tup: HeronTuple, charge: Charge, key: str, why: str = "", tries: int = 0) -> None:
-        """Bury a tuple with the content of `charge`, and count it as processed.
+        """Abandon a tuple with the content of `charge`, and count it as processed.
 
         `why` and `tries`, if given, are more precise than the charge.
         """
@@ -367,7 +367,7 @@ class PoisonGuard:
     # ---- tuples that cannot be decoded --------------------------------------------------------
 
     def sparing(self, process: Callable[[HeronTuple], Any]) -> Callable[[HeronTuple], Any]:
-        """Call `process`, but bury damaged tuples instead."""
+        """Return `process`, wrapped so that damaged tuples are abandoned instead."""
 
         def given(tup: HeronTuple) -> None:
             if type(tup.values) is DamagedValues:
@@ -392,7 +392,7 @@ class PoisonGuard:
         self._give_up(tup, charge, key, why, error.tries if isinstance(error, EndsProcessError) else 0)
 
     def watch_decoding(self, component: str, stream: str, task: int) -> Watch | None:
-        """Return the decoder of this source's values while the task looks for a tuple that ends the process."""
+        """Return the decoder of this source's values while the task looks for a tuple that kills the process."""
         if self.careful is None or not self._in_hand.is_open:
             return None
 

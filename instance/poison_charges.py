@@ -1,4 +1,4 @@
-"""Decides which tuple is charged when a task ends, and the consequence (F19). Pure.
+"""Decides which tuple is charged when a task ends, and the consequence. Pure.
 
 A tuple that a spout sends again has a new number, and after a rewind it may have another place, so only its content
 identifies it after a restart. Other tuples may have the same content and be innocent. Therefore a charge is never

@@ -43,7 +43,7 @@ class Progress:
     untracked: bool = False
 
     def count(self, emitted: int) -> None:
-        """Record the counters of this moment; for the task's thread, between or within calls of user code."""
+        """Record the counters of this moment; for the task's thread, between or within calls to user code."""
         self.emitted = emitted
         self.counted = (time.time(), emitted, self.executed, self.acked, self.failed)
 

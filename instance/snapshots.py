@@ -107,7 +107,7 @@ def _let_go() -> None:
     faulthandler.unregister(signal.SIGUSR1)
     control, link = getattr(_task, "control", None), getattr(_task, "link", None)
     if control is not None:
-        # The loop checks the interrupt after each call of user code.
+        # The loop checks the interrupt after each call to user code.
         control.interrupt()
     _let_go_of_files(control)
     if link is not None:
@@ -155,7 +155,7 @@ def _end() -> NoReturn:
             log.error("a child process forked by user code ends: %s", user_traceback(error))
         else:
             log.warning(
-                "a child process forked by user code returned from user code and ends; end it with os._exit() instead"
+                "a child process forked by user code returned from user code and is stopped; end it with os._exit()"
             )
         sys.stdout.flush()
         sys.stderr.flush()

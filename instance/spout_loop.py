@@ -320,7 +320,7 @@ class SpoutTask(Task):
     def _turns(self) -> None:
         link, emitter, linger, interrupted = self.link, self.emitter, self._linger, self.control.interrupted
         monotonic, marks = time.monotonic, self.marks
-        #: Calls of next_tuple in a turn; 0: one by one, until it is dry.
+        #: Calls to next_tuple in a turn; 0: one by one, until it is dry.
         chunk = 0
         idle_since = monotonic()
         emitted = emitter.emitted()

@@ -1,9 +1,9 @@
-"""A task's use of its time (busy, blocked and idle), and the durations of single calls of `process`. Pure.
+"""A task's use of its time (busy, blocked and idle), and the durations of single calls to `process`. Pure.
 
 *Busy* is all work of the task's thread: user code, and the runtime's work for its tuples. *Blocked* is waiting for
 space in the out-queue, and at a spout also backpressure, its limit on pending tuples, and a sink that is not ready; the
 time at that limit is also reported separately. *Idle* is all other time: no input, a pause that next_tuple requested, a
-paused topology, or waiting for a plan. A call of user code that itself waits (for a database, or in `sleep`) is busy,
+paused topology, or waiting for a plan. A call to user code that itself waits (for a database, or in `sleep`) is busy,
 because the task can do nothing else.
 
 An asynchronous bolt may wait with several tuples in progress. Its busy share is the used share of its limit
@@ -28,9 +28,9 @@ class Doing(NamedTuple):
     work: float
     """Share of the time that counts as busy, from 0 to 1."""
     blocked: bool
-    """True if the remaining time is blocked; else it is idle."""
+    """True if the remaining time counts as blocked, False if it counts as idle."""
     at_limit: bool = False
-    """True if blocked time is waiting for acks at topology.max.spout.pending."""
+    """True if the task is blocked because it waits for acks at topology.max.spout.pending."""
 
 
 WORKING, BLOCKED, IDLE = Doing(1.0, False), Doing(0.0, True), Doing(0.0, False)
@@ -42,7 +42,7 @@ class Totals(NamedTuple):
 
     busy: int
     blocked: int
-    """Blocked time without the time at the limit on pending tuples."""
+    """Blocked time, except the time at the limit on pending tuples."""
     idle: int
     at_limit: int = 0
 
@@ -103,7 +103,7 @@ PERIODS = 7
 
 
 class ExecuteTimes:
-    """The times of the calls of one task.
+    """The durations of one task's calls to user code.
 
     Reading a clock per tuple would take longer than many calls do, so quick calls are timed in chunks and count with
     the mean of their chunk. That would hide a single slow call among thousands, so:
@@ -145,7 +145,7 @@ class ExecuteTimes:
 
 
 def by_stream(streams: Sequence[str], samples: list[Sample]) -> dict[str, list[Sample]]:
-    """Return the samples of each stream for calls with several streams; the largest stream gets a chunk's slow call."""
+    """Return the samples of each stream for calls with several streams; the most frequent stream gets a slow call."""
     found: dict[str, list[Sample]] = {}
     usual, slow = samples[0][0], samples[1:]
     if len(samples) < len(streams) and (not slow or (len(slow) == 1 and slow[0][1] == 1)):

@@ -1,6 +1,6 @@
 """Traces: the time of a tuple, and of the tuples emitted for it, in each part of their path through the graph. Pure.
 
-When it is time for a trace, the spout task makes one separate call of `next_tuple` (`heron.trace.per_s`, over all spout
+When it is time for a trace, the spout task makes one separate call to `next_tuple` (`heron.trace.per_s`, over all spout
 tasks). The outlets that grew during the call get the trace with the place of the first tuple that was added, and the
 frame made of such an outlet carries it (`Frame.trace`). Stream managers append the times at which the frame arrived and
 left. A bolt processes the traced tuple separately, and the outlets that grew are traced in turn. Each call creates a
@@ -257,8 +257,8 @@ class LatencyMarkers:
 
     Limits of the samples:
 
-    - The first tuple of a frame counts for all of them: their age is too large by the time it took to fill the frame, a
-      few times `heron.instance.linger_max_us` at most, and a turn. The time of the call of next_tuple itself counts, so
+    - The first tuple of a frame counts for all its tuples: their age is too large by the time to fill the frame (at
+      most a few times `heron.instance.linger_max_us`) and a turn. The time of the call to next_tuple itself counts, so
       a spout that blocks in its source seems slow.
     - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole; an outlet
     that is marked twice keeps its first mark.
@@ -339,8 +339,8 @@ class LatencyMarkers:
         return False
 
     def join(self, origin_ns: int, now: float) -> bool:
-        """Begin a marked tuple while others are in progress; return True if its mark is passed on, so `part` must
-        follow."""
+        """Begin processing a marked tuple while other tuples are in progress; return True if its mark is passed on, so
+        `part` must follow."""
         if now < self.due:
             return False
         self._made(now)
@@ -349,7 +349,7 @@ class LatencyMarkers:
         return True
 
     def part(self, origin_ns: int) -> None:
-        """Record that a marked tuple among others has been processed."""
+        """Record that a marked tuple for which `join` returned True has been processed."""
         self._beside.remove(origin_ns)
         self._batches.origin_ns = min(self._beside, default=0)
         for outlet in self._emitter.outlets():

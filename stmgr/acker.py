@@ -8,7 +8,7 @@ root, and a whole frame is registered or acknowledged by one vectorised XOR on a
 Roots may be registered out of order: a tuple with several copies is registered ahead of the tuples that
 still wait for credit. An acker handles the roots of only one incarnation of its spout task.
 
-Invariants: `live[slot]` is true exactly while the root of that slot is registered and neither complete, failed nor
+Invariants: `live[slot]` is true exactly while the root of that slot is registered, and not complete, failed or
 forgotten; `value[slot]` is zero when it is not live; live roots are in [low, next), which is never longer than the
 ring.
 """
@@ -323,7 +323,7 @@ class Acking:
             acker.fail(frame)
 
     def register(self, spout: int, frame: frame_pb2.Frame) -> None:
-        """Register the roots of a frame that its spout has not registered."""
+        """Register the roots of a frame, which the spout has not registered itself."""
         acker = self.ackers.get(spout)
         if acker is not None and not frame.roots:
             try:

@@ -47,7 +47,7 @@ class Admission:
 
     def by_plan(self, message: control_pb2.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
         """Return whether the plan assigns this task to this container. Raises InvalidRpcError if the sender cannot be
-        such a task."""
+        this task."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
             self._refuse(f"{message.instance_id or f'task {task}'} is not a task of container {self._container}")

@@ -2,7 +2,7 @@
 
 The marks of a queue are the data that its task processes in a quarter and in an eighth of the target time (`marks_of`).
 Until the pace of the task is known, they are at most `QUEUE_START_BYTES`. Links to other stream managers have the marks
-from the settings. A stream manager in which frames for a task pile up announces this, and the culprit, to all others.
+from the settings. A stream manager in which frames for a task pile up announces this, and the culprit, to its peers.
 The episode is *avoided* while the task gets its input only by shuffle and another task of its component is not full:
 its senders use that task, and no spout is held back. An announcement is a lease: it is renewed each second and expires
 after three, so a dead announcer never stops the topology for long.

@@ -168,7 +168,7 @@ class Control:
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant does not hold."""
-        assert not self._effects, "effects were left behind"
+        assert not self._effects, "effects were not performed"
         assert 0 <= self._follow_ups <= FOLLOW_UPS
         assert all(task == session.status.task_id for task, session in self.sessions.by_task.items())
         assert self._waiting.keys() <= self.sessions.by_task.keys(), "a task that is not registered is waiting"
@@ -195,7 +195,7 @@ class Control:
             if self.plan is not None and not self._is_here(task):
                 self._effects.append(events.RemoveTask(task))
             else:
-                self._note(f"task {task} is silent; its tuples are kept for it or its successor", now, warning=True)
+                self._note(f"task {task} sent no heartbeat; its tuples wait for it or its successor", now, warning=True)
         self._effects.append(Duty.PROBE_PEERS)
         if self._lines_left_out:
             count, self._lines_left_out = self._lines_left_out, 0
@@ -288,7 +288,7 @@ class Control:
     # ---- plan ---------------------------------------------------------------------------------
 
     def _on_plan(self, plan: plan_pb2.PhysicalPlan, now: float) -> None:
-        """Apply a newer plan: first the routes, then the peers, then send the plan to the tasks."""
+        """Apply a newer plan: update the routes, then the peers, and then send the plan to the tasks."""
         if self.plan is not None and plan.version <= self.plan.version:
             return
         self.plan = plan

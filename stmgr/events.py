@@ -152,7 +152,7 @@ class ConnectPeer(Struct, frozen=True):
 
 
 class DropPeer(Struct, frozen=True):
-    """A stream manager has left the plan."""
+    """Drop a stream manager that has left the plan."""
 
     name: str
 

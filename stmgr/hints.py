@@ -126,7 +126,7 @@ class Hints:
             link.send_control(clamp_frame(full, about, limit))
 
     def repeat_limits(self, peer: Source) -> None:
-        """Send the limits to a peer whose link has opened; its first frame for a full task causes a hint about it."""
+        """Send the limits to a peer whose link has opened; its first frame for a full task triggers a hint."""
         for task in self._tasks.values():
             if task.limit:
                 peer.reply(clamp_frame(False, task.task, task.limit))

@@ -326,7 +326,7 @@ class Link:
         """Request a reply if a frame may have been lost; return False if the peer is silent for too long.
 
         The loss of a frame is detected when a later frame arrives; without a probe, the loss of the last frame would
-        never be detected (F14).
+        never be detected.
         """
         unsettled = self.sent_frames != self.consumed_frames or self.queue or self.held or not self.granted_bytes
         if self.open and (unsettled or self.seq != self.probed):

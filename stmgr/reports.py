@@ -68,7 +68,7 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
 
 
 def at_registration(sessions: Sessions, switch: Switch) -> list[control_pb2.TaskStatus]:
-    """Return the statuses of all tasks, for a topology master; earlier processes come first, so that both count."""
+    """Return the statuses of all tasks, for a topology master; replaced processes first, so that they count, too."""
     ended = [_ended_status(status, switch) for status in sessions.all_ended]
     return [*ended, *(session.status for session in sessions.by_task.values())]
 

@@ -1,7 +1,7 @@
 """The data path of a stream manager: frames from tasks and peers to tasks, peers and ackers. Pure.
 
 The shell calls it directly, once per frame; tuples never become events. The payload is never read.
-Pure except for the `transmit` functions of links and its counters.
+Only the `transmit` functions of links and the counters are impure.
 
 Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
 consumed, or counted in `discarded`; a sender is soon notified when its last frame has been passed on.
@@ -110,7 +110,7 @@ class Switch:
                 self._discard("stale link", frame.count, frame.tracked)
             return
         if source.gaps and not source.task:
-            # A frame lost between two machines must be settled with all frames in flight (F14).
+            # A frame lost between two machines must be settled with all frames in flight.
             self._damaged(identity)
         elif kind in _IN_LINE:
             self.take_data(frame, data, source)
@@ -122,7 +122,7 @@ class Switch:
             self._leave(source, frame)
 
     def _damaged(self, identity: bytes) -> None:
-        """Handle a damaged or foreign message: a peer is asked for a new link, which settles the old one (F14)."""
+        """Handle a damaged or foreign message: a peer is asked for a new link, which settles the old link."""
         self.counts["garbage"] += 1
         source = self.sources.get(identity)
         if source is not None and not source.task:
@@ -168,7 +168,7 @@ class Switch:
             self.counts["link_gaps"] += source.gaps
 
     def refuse(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> int:
-        """Refuse a frame: its sender gets its credit back; return the number of tuples to count."""
+        """Refuse a frame and return its credit to the sender; return the number of tuples to count."""
         count = min(frame.count, COUNT_MAX)
         source.received_bytes += len(data)
         source.received_tuples += count

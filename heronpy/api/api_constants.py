@@ -19,7 +19,7 @@ class TopologyReliabilityMode:
 
 
 class TopologyDropPolicy:
-    """Selects the tuples that a full task loses when TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE is set."""
+    """Selects the tuples that are discarded for a full task if TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE is set."""
 
     DROP_NEWEST = topology_keys.DROP_NEWEST
     SAMPLE = topology_keys.SAMPLE

@@ -23,7 +23,7 @@ _BOOLS = ("bool", "bool_")
 
 
 class Batch(Sequence[Tuple]):
-    """The argument of `process_batch`: one or more tuples from one stream and one sending task, in order.
+    """The argument of `process_batch`: one or more tuples from one stream and one sending task, in the order sent.
 
     `columns` maps each field to its values. A batch is also a sequence of tuples: `len(batch)`, `batch[3]` and
     `for tup in batch` work, and `ack`, `fail` and `anchors` accept it in place of a list of tuples. Tuple objects
@@ -156,7 +156,7 @@ class Batch(Sequence[Tuple]):
 
     @abstractmethod
     def _part(self, places: list[int]) -> Self:
-        """Return the tuples at these indices as a batch, which a subclass creates with `of=(self, places)`."""
+        """Return the tuples at these indices as a batch; a subclass passes `of=(self, places)` to its constructor."""
 
     def _all_values(self) -> list[Any]:
         flat = self._flat

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Stream:
     """An output stream: its name, the names of its fields, and whether the emitter chooses the tasks.
 
-    `schema` is a `pyarrow.Schema` whose names are the fields. If `emit_batch` gets a
+    `schema` is a `pyarrow.Schema` with the same field names. If `emit_batch` gets a
     RecordBatch or Table with this schema, it is sent as Arrow. Raises TypeError or ValueError for invalid arguments.
     """
 

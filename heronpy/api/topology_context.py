@@ -242,7 +242,7 @@ class TopologyContext:
         return None if tasks is None else list(tasks)
 
     def get_topology_pex_path(self) -> str | None:
-        """Return the path of the user's package on this machine; None without a package.
+        """Return the path of the user's package on this machine; None if there is no package.
 
         The path is a file that `zipfile` and `zipimport` can open, or a folder if a folder was submitted.
         """

@@ -147,7 +147,7 @@ def load_custom_grouping(serialized: bytes) -> ICustomGrouping:
 
 
 def find_topologies(module: ModuleType) -> list[type[Topology]]:
-    """Return the topology classes that a module defines, in order; if it defines none, the classes that it imports."""
+    """Return the topology classes that a module defines, in definition order; if none, the classes that it imports."""
     found: list[TopologyType] = []
     for value in vars(module).values():
         if isinstance(value, TopologyType) and value is not Topology and value not in found:

@@ -26,7 +26,7 @@ class LongLineError(HeronError):
 
 
 class UnfinishedLineError(HeronError):
-    """The last line of a chunk has no line end, so the file was truncated; `offset` is the offset of its first byte."""
+    """A chunk's last line has no line ending, so the file was truncated; `offset` is the offset of its first byte."""
 
     def __init__(self, name: str, offset: int) -> None:
         super().__init__(f"{name} ends within the line at byte {offset}; the file was truncated")
@@ -34,7 +34,7 @@ class UnfinishedLineError(HeronError):
 
 
 class Lines(NamedTuple):
-    """Complete lines in order, with their line ends. `offset` is the offset of the first byte."""
+    """Complete lines in order, with their line endings. `offset` is the offset of the first byte."""
 
     offset: int
     data: bytes
@@ -52,7 +52,7 @@ def read_chunk(
     """Yield the lines of a chunk in blocks of about `block_bytes`; memory is bounded by one block and one line.
 
     Errors contain `name`. Raises LongLineError, OSError, and UnfinishedLineError if the file ends within the chunk's
-    last line. `whole` accepts such a line.
+    last line. With `whole`, such a line is yielded.
     """
     at = begin
     if begin and os.pread(descriptor, 1, begin - 1) != b"\n":
@@ -73,7 +73,7 @@ def read_lines(
     """Return the `context` bytes before `at`, and the complete lines within the `want` bytes from `at` on.
 
     `at` is the beginning of a line. If no line ends within these bytes, the result is one line of any length, or empty
-    at the end of the file. The first read returns context and lines together.
+    at the end of the file. Usually one system call reads the context and the lines.
     """
     read = os.pread(descriptor, context + want, at - context)
     around, data = read[:context], read[context:]
@@ -87,7 +87,7 @@ def read_lines(
 
 
 def line_at(descriptor: int, name: str, offset: int, line_bytes_max: int = LINE_BYTES_MAX) -> bytes | None:
-    """Return the line that begins at `offset`, without its line end; None if it is incomplete."""
+    """Return the line that begins at `offset`, without its line ending; None if it is incomplete."""
     _, data = read_lines(descriptor, name, offset, 4096, line_bytes_max)
     return data.partition(b"\n")[0].removesuffix(b"\r") if data else None
 
@@ -99,7 +99,7 @@ def bytes_before(descriptor: int, cut: int) -> bytes:
 
 
 def safe_size(descriptor: int, size: int, known: int = 0) -> int:
-    """Return the offset after the last line end before `size`; at least `known`, an earlier result.
+    """Return the offset after the last line ending before `size`; at least `known`, an earlier result.
 
     The file is read backwards, so little more than an unfinished line is read.
     """

@@ -40,7 +40,7 @@ class Fingerprint(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The first line after the header: its offset, and its first 1024 bytes with the line end."""
+    """The first line after the header: its offset, and its first 1024 bytes with the line ending."""
 
     offset: int
     data: bytes
@@ -75,7 +75,7 @@ def fingerprint_of(beginning: bytes, line: Line) -> Fingerprint:
 
 
 def advanced(known: Fingerprint, context: bytes, data: bytes) -> Fingerprint:
-    """Return the fingerprint after reading `data` from the cut on; `context` are the compared bytes before the cut."""
+    """Return the fingerprint after reading `data` from the cut on; `context` is the compared bytes before the cut."""
     cut = known.cut + len(data)
     both = context + data
     head_bytes, head = known.head_bytes, known.head

@@ -68,8 +68,8 @@ class Pace:
         self.due = now + max(self._interval_s, self._factor * usual_s)
 
     def sooner(self, now: float, within_s: float) -> None:
-        """Make the next scan sooner after a change was found. Scans take at most half of the time, even if changes
-        continue.
+        """Make the next scan earlier after a change was found. Even if changes continue, scanning takes at most half of
+        the elapsed time.
         """
         self.due = min(self.due, now + max(within_s, self._took_s))
 
@@ -89,7 +89,7 @@ class Scanner:
         self._files_max = files_max
 
     def look(self) -> Scan:
-        """Return each matching regular file once, sorted by path; report patterns with files beyond the limit."""
+        """Return each matching regular file once, sorted by path; report patterns that match too many files."""
         begun = time.monotonic()
         look = Scan()
         found: dict[str, Entry] = {}

@@ -109,7 +109,7 @@ class AckTracker:
         return self._deadlines[0][0] if self._deadlines else None
 
     def take_ended(self) -> list[tuple[Tree, Outcome]]:
-        """Return the trees that ended since the last call, in order."""
+        """Return the trees that ended since the last call, in the order in which they ended."""
         ended, self._ended = self._ended, []
         return ended
 

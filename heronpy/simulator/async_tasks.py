@@ -17,7 +17,7 @@ from heronpy.simulator.tuples import SimulatedTuple
 
 
 class AsyncBoltTask(BoltTask):
-    """Runs a coroutine per tuple, up to the limit. A step starts at most one of them, and runs one turn of the loop."""
+    """Runs a coroutine per tuple, up to the limit. A step starts at most one coroutine, and runs the loop once."""
 
     def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
@@ -164,7 +164,7 @@ class AsyncSpoutTask(SpoutTask):
     # -- coroutines ---------------------------------------------------------------------------
 
     def _beside(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a method so that the coroutine it returns runs concurrently with the others."""
+        """Wrap a method so that the coroutine it returns runs concurrently with other coroutines."""
 
         def call(*args: Any) -> Any:
             result = method(*args)

@@ -108,7 +108,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Mark the loop as ready for a turn."""
+        """Schedule a callback, and mark the loop as ready for a turn."""
         self._has_ready = True
         return super().call_soon(callback, *args, context=context)
 

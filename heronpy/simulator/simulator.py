@@ -121,7 +121,7 @@ class Simulator:
         Without limits the run ends when the topology has finished (all spouts have called `end_of_input`, and `finish`
         of all bolts has been called) or is idle: no tuple is queued or pending, and the spouts are silent. Without
         limits, a topology that never becomes idle raises SimulationError. `seconds` limits the virtual time of the run
-        (idle time is skipped), `max_steps` the number of steps.
+        (idle time is skipped); `max_steps` limits the number of steps.
         """
         self._check_open()
         until = None if seconds is None else self.now + _not_negative(seconds)
@@ -201,7 +201,7 @@ class Simulator:
         return dict(self._world.dropped)
 
     def emitted(self, component: str, stream: str = "default") -> list[list[Any]]:
-        """Return the values that a component emitted on a stream, once per emit, in order."""
+        """Return the values that a component emitted on a stream, one entry per emit, oldest first."""
         plan_component = self._world.plan.component(component)
         if plan_component.stream(stream) is None:
             declared = ", ".join(repr(out.name) for out in plan_component.outputs) or "none"
@@ -211,7 +211,7 @@ class Simulator:
         return [tasks[task].codec.decode(payload, kind) for task, payload, kind in entries]
 
     def executed(self, component: str) -> list[SimulatedTuple]:
-        """Return the tuples that a bolt received, in order."""
+        """Return the tuples that a bolt received, oldest first."""
         tasks = {task.task_id: task for task in self._world.tasks_named(component)}
         return [
             SimulatedTuple(tasks[task].codec.decode(d.payload, d.codec), d, 0.0)
@@ -219,7 +219,7 @@ class Simulator:
         ]
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
-        """Return the rows that a SparkSink received, as dicts by column, in order; needs `sinks="collect"`."""
+        """Return the rows that a SparkSink received, as dicts by column, oldest first; needs `sinks="collect"`."""
         tasks = self._world.tasks_named(sink)
         if not isinstance(tasks[0].user, CollectingSink):
             why = "is not a SparkSink" if self._world.collects else 'is not collected; give Simulator(sinks="collect")'
@@ -227,7 +227,7 @@ class Simulator:
         return [dict(row) for _, row in self._world.records.rows.get(sink, ())]
 
     def acked(self, spout: str) -> list[Any]:
-        """Return the ids of the tuples that were reported to a spout as acked, in order."""
+        """Return the ids of the tuples that were reported to a spout as acked, oldest first."""
         self._world.plan.component(spout)
         return list(self._world.records.acked.get(spout, ()))
 

@@ -27,7 +27,7 @@ def check_split_spout(kind: type[SplitSpout], config: dict[str, Any] | None = No
     spec = kind.spec("spout", config=config)
     spout = kind(SimpleNamespace(logger=logging.getLogger("heron.simulator")))
     first, second = (checked_splits(spout.splits(dict(config))) for _ in range(2))
-    _compare("the results of two calls of splits()", _names(first), _names(second))
+    _compare("the results of two calls to splits()", _names(first), _names(second))
     streams = sorted(spec.output_streams())
     batch = Simulator.run_batch(_topology(kind, config, 1))
     wanted = {stream: _counted(batch.emitted("spout", stream)) for stream in streams}
@@ -35,7 +35,7 @@ def check_split_spout(kind: type[SplitSpout], config: dict[str, Any] | None = No
         with Simulator(_topology(kind, config, tasks)) as run:
             run.run()
             for stream in streams:
-                what = f"the tuples of stream {stream!r} with {counted(tasks, 'task')} and in a batch run"
+                what = f"the tuples of stream {stream!r} from {counted(tasks, 'task')} and from a batch run"
                 _compare(what, _counted(run.emitted("spout", stream)), wanted[stream])
     for tasks in _TASKS:
         for index in range(tasks):

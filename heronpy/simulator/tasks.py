@@ -1,7 +1,7 @@
-"""One simulated task: the user's object, its delegate, and its single steps.
+"""One simulated task: the user's object, its delegate, and the steps of the task.
 
 A step is one call into user code, for a next_tuple, an ack or fail, a tuple, or a tick. Between steps the task does not
-run. Tuples emitted in a step are delivered immediately, in order.
+run. Tuples emitted in a step are delivered immediately, in the order of their emits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from heronpy.simulator.tuples import Delivery, SimulatedTuple, is_tuple, roots_o
 from heronpy.wire.codec import ARROW
 
 _NS = 1_000_000_000
-# First and maximum pause in seconds after a call of a spout that emits nothing; the pause grows with each such call.
+# First and maximum pause in seconds after a call to a spout that emits nothing; the pause grows with each such call.
 _IDLE_MIN_S = 50e-6
 _IDLE_MAX_S = 0.05
 # Number of calls without an emit after which a spout counts as idle.
@@ -246,11 +246,11 @@ class SpoutTask(SimTask):
         return not self.outcomes and (not self._may_emit() or is_idle)
 
     def idles(self) -> bool:
-        """Return whether the last calls of the spout emitted nothing."""
+        """Return whether the last calls to the spout emitted nothing."""
         return self._idle_calls >= _IDLE_CALLS
 
     def count_call(self, has_worked: bool) -> None:
-        """Record that a call of user code has ended."""
+        """Record that a call to user code has returned."""
         self._idle_calls = 0 if has_worked else self._idle_calls + 1
 
     def is_busy(self) -> bool:
@@ -265,7 +265,7 @@ class SpoutTask(SimTask):
         """Do nothing, because `is_runnable` polls for external events."""
 
     def _is_due(self, now: float) -> bool:
-        """Return whether next_tuple is due, or its descriptor can be read."""
+        """Return whether next_tuple is due, or the descriptor that it waits for can be read."""
         if self._call_on is None:
             return self._call_at is None or now >= self._call_at
         return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)
@@ -361,7 +361,7 @@ class SpoutTask(SimTask):
         self.is_exhausted = True
 
     def wait(self, seconds: float) -> None:
-        """Postpone the next call of next_tuple by this many virtual seconds."""
+        """Postpone the next call to next_tuple by this many virtual seconds."""
         self._call_at = self.world.clock.task_now() + seconds
 
     def wait_readable(self, fd: int) -> None:

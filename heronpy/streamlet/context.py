@@ -50,15 +50,15 @@ class Context(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """For a source: postpone the next call of `get` by this many seconds (see `Spout.wait`)."""
+        """For a source: postpone the next call to `get` by this many seconds (see `Spout.wait`)."""
 
     @abstractmethod
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """For a source: postpone the next call of `get` until `fd` is readable (see `Spout.wait_readable`)."""
+        """For a source: postpone the next call to `get` until `fd` is readable (see `Spout.wait_readable`)."""
 
     @abstractmethod
     def busy(self) -> None:
-        """For a source: request the next call of `get` immediately, although this call found no element (see
+        """For a source: request an immediate call to `get`, although this call found no element (see
         `Spout.busy`)."""
 
 

@@ -228,7 +228,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
         # Types such as numpy's integers have __index__; a str or float is an error.
         if not hasattr(index, "__index__"):
             raise StreamletError(
-                f"the repartition function returned {index!r}; it must return the index of a partition, or several"
+                f"the repartition function returned {index!r}; it must return one or several partition indices"
             )
         return int(index.__index__())
 
@@ -281,7 +281,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define next_element")
 
     def next_tuple(self) -> None:
-        """Emit a failed element again, or else a new element; at the end of the input, declare it."""
+        """Emit a failed element again, or else a new element; declare the end of the input when it is reached."""
         if self._replays:
             self._emit_element(self._replays.popleft())
             return

@@ -1,7 +1,7 @@
 """Streamlet: a (possibly endless) collection of elements, and the operators over it.
 
 Calling an operator only records it. `Builder.build` later walks the graph from the sources and adds one spout
-or bolt per streamlet; a stage with two parents is added when both exist. The number of partitions is
+or bolt per streamlet; a stage with two parents is added after both parents. The number of partitions is
 copied from the parent when the operator is called.
 """
 

@@ -3,7 +3,7 @@
 A frame stays far below the limit of a link: a batch that turns out too large is cut in two, so no tuple
 that was accepted at emit can break the link.
 
-Pure except for `send`, which accepts finished frames and never blocks or calls back, and `bits`, the source of edges.
+Only `send`, which accepts finished frames and never blocks or calls back, and `bits`, the source of edges, are impure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Send = Callable[[int, bytes, int], None]
 
 
 class TracedCall(Protocol):
-    """A call of user code that processes a traced tuple."""
+    """A call to user code that processes a traced tuple."""
 
     def leaving(self, outlet: Outlet) -> Traced | None:
         """Return the traced tuple in an outlet that is about to be sent during the call, or None."""
@@ -112,7 +112,7 @@ class Batches:
         self._touched: list[Outlet] = []
 
     def limit_to(self, tuples: int) -> None:
-        """Send an outlet after at most this number of tuples, earlier if they are large."""
+        """Send an outlet when it has this number of tuples, or earlier if they are large."""
         self._limit_max = min(tuples, self._batch_tuples)
         self.limit = min(self.limit, self._limit_max)
 
@@ -218,8 +218,8 @@ class Batches:
         if size == 1 and len(payload) + len(frame.roots) + len(frame.root_tasks) > self._frame_max:
             # Sizes are checked at emit, except for numbers of millions of digits and for anchors.
             raise TopologyError(
-                f"component {self.component} emitted a tuple of {len(payload)} bytes, which with its anchors exceeds a"
-                f" frame; the limit is {self._frame_max} (heron.stmgr.frame_max_bytes)"
+                f"component {self.component} emitted a tuple of {len(payload)} bytes, which, with its anchors, exceeds"
+                f" a frame; the limit is {self._frame_max} (heron.stmgr.frame_max_bytes)"
             )
         if heavy > self._cut_above and size > 1:
             middle = size // 2

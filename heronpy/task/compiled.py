@@ -120,8 +120,8 @@ def compile_emit(
 
 
 def parts(refill: Callable[[], int], flush: Callable[[], int]) -> Callable[[], int]:
-    """Return a function that returns the number of tuples in the next part, and flushes first if no tuples are left
-    until the flush.
+    """Return a function that returns the number of tuples that may be emitted before its next call. It flushes when
+    the flush is due.
     """
     left = refill()
 

@@ -10,7 +10,7 @@ Tuples from this task to one destination are sent in the order in which they wer
 frame is built and sent. When the out-queue is full, `room` waits after the buffers are consistent, so a new plan may be
 applied during the wait.
 
-Pure except for `send`, which accepts finished frames, `room`, and `bits`, the source of edges.
+Only `send`, which accepts finished frames, `room`, and `bits`, the source of edges, are impure.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Emitter:
             stream.left = self._refill(stream)
 
     def heed(self, task: int, full: bool, limit: int) -> None:
-        """Record whether a task is full, and that its frames have at most `limit` tuples (0: no limit)."""
+        """Record whether a task is full, and limit its frames to `limit` tuples (0: no limit)."""
         (self._full.add if full else self._full.discard)(task)
         limits = self.batches.limits
         if limit:
@@ -200,7 +200,7 @@ class Emitter:
     ) -> Any:
         """Return the public `emit` of the task, with its default stream's fast path; None if that stream has none.
 
-        `special` takes every unusual call; `immediate` gets ids that are acked immediately.
+        `special` handles every unusual call; `immediate` gets ids that are acked immediately.
         """
         stream = self.streams.get("default")
         if stream is None or stream.shape == "general" or stream.mixed:
@@ -283,7 +283,7 @@ class Emitter:
         self._slow(stream, outlets, tup, mark)
 
     def push(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
-        """Emit on any stream; the compiled `emit` takes the default stream's ordinary tuples."""
+        """Emit on any stream; the compiled `emit` handles the default stream's ordinary tuples."""
         if stream.shape == "general":
             self.emit_to(stream, tup, mark, None)
             return
@@ -418,7 +418,7 @@ class Emitter:
         return limit if copies_of(stream.choosers) <= 1 else min(limit, self.settings.batch_tuples)
 
     def _send_arrow(self, stream: OutStream, columns: ArrowColumns, marks: list[Mark]) -> None:
-        """Send some tuples, after all tuples that wait for the same tasks."""
+        """Send some tuples, after all buffered tuples for the same tasks."""
         self._flush_stream(stream)
         batch = columns.batch
         self.rules.check_rows(stream.name, batch)
@@ -462,7 +462,7 @@ class Emitter:
         """Return whether any stream is consumed."""
         return any(stream.choosers for stream in self.streams.values())
 
-    # At usual rates a spout calls this after each call of next_tuple, and plain loops cost a third of generators.
+    # At usual rates a spout calls this after each call to next_tuple, and plain loops cost a third of generators.
 
     def dirty(self) -> bool:
         """Return whether anything is buffered."""

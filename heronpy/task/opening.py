@@ -71,7 +71,7 @@ class FrameReader:
         self.damaged = False
 
     def read_by(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:
-        """Use a new plan for reading frames; frames of a removed task may still be in flight."""
+        """Use a new plan for reading frames; frames of removed tasks can still be read."""
         self._schemas = schemas_of(plan.topology)
         self._arrow = arrow_inputs(plan.topology)
         self._components.update(components)

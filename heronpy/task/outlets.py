@@ -277,7 +277,7 @@ def _turns(keys: list[Any], memo: dict[Any, int], few: bool) -> Turns:
 
 
 def by_task(columns: Columns, marks: list[Any] | None, turns: Turns) -> list[tuple[int, Columns, list[Any] | None]]:
-    """Return the tuples of each task with their marks, in order; `turns` is the result of `turns_of`."""
+    """Return the tuples of each task with their marks, in the same order; `turns` is the result of `turns_of`."""
     if (turns == turns[0]).all():
         return [(int(turns[0]), columns, marks)]
     # A stable sort of bytes is a radix sort.

@@ -200,7 +200,7 @@ class Anchored(NamedTuple):
     slots: NDArray[np.int64]
     """The frame that accounts for each root, as an index into `frames`: that of the first anchor with the root."""
     places: Places
-    """The place of each root in that frame."""
+    """The position of each root in its frame."""
 
     def counts(self, tuples: int) -> NDArray[np.int64]:
         """Return the number of roots of each emitted tuple."""

@@ -32,7 +32,7 @@ class TracedFrame(bytes):
     """The bytes of a frame with a traced tuple, so that a queue can recognise it."""
 
     def left(self, now_ns: int) -> TracedFrame:
-        """Return the frame as it leaves the out-queue of its sender; of a field that occurs twice, the last counts."""
+        """Return the frame as it leaves the out-queue of its sender; in protobuf, the last value of a field wins."""
         return TracedFrame(self + frame_pb2.Frame(trace_left=now_ns).SerializeToString())
 
 

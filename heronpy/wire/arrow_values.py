@@ -171,8 +171,8 @@ def _limits_of(kind: pa.DataType) -> tuple[int, int] | None:
 
 
 def encode_batch(batch: pa.RecordBatch) -> bytes:
-    """Return the payload of a frame: its schema's mark and a message in Arrow's IPC format. For a slice, it contains
-    only the values of the slice.
+    """Return the payload of a frame: eight bytes that identify the schema, and a message in Arrow's IPC format. For a
+    slice, the message contains only the values of the slice.
     """
     data: bytes = _mark_of(batch.schema) + memoryview(batch.serialize())
     return data

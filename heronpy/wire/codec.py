@@ -1,7 +1,7 @@
 """Payload of a batch: a flat list of values that arrives exactly as it was emitted (decision D2). Pure.
 
-Plain scalars (None, bool, int of 64 bits, float, str, bytes) are sent as MessagePack. Any other value is pickled *at
-emit*, one by one, and sent as a MessagePack extension. So a list that the user changes after emit arrives with its
+Plain scalars (None, bool, int of 64 bits, float, str, bytes) are sent as MessagePack. Any other value is pickled
+separately *at emit*, and sent as a MessagePack extension. So a list that the user changes after emit arrives with its
 old content, tuples stay tuples, and one unusual value does not slow down the others. A topology may forbid pickle, and
 it may have its own serializer (an IHeronSerializer), which then encodes every value.
 
@@ -177,9 +177,9 @@ def salvager(
 ) -> Callable[[bytes, int, Watch | None], list[Any]]:
     """Return the function (payload, codec, watch) -> flat list with an Undecodable for each undecodable value.
 
-    The function is slower than `decoder`; it is for payloads that `decoder` has refused, or whose decoding may end the
-    process. `watch`, if given, decodes each value that involves the user's code. The function raises RemoteWireError if
-    the payload is not a list of values, so that the boundaries of the values are unknown.
+    The function is slower than `decoder`; it is for payloads that `decoder` has refused, or whose decoding may crash
+    the process. `watch`, if given, decodes each value that involves the user's code. The function raises
+    RemoteWireError if the payload is not a list of values, so that the boundaries of the values are unknown.
     """
     unpack = _decode_pickle if allow_pickle else _decode_one
 

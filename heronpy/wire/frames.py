@@ -44,7 +44,7 @@ def count_of(runs: Runs) -> int:
 
 
 def only_run(runs: Runs) -> tuple[int, int] | None:
-    """Return first root and length if there is exactly one run, otherwise None.
+    """Return the first root and the length if there is exactly one run, otherwise None.
 
     Most messages have one run, and arrays would cost ten times as much.
     """
@@ -81,7 +81,7 @@ def runs_of(roots: NDArray[np.uint64]) -> Runs:
 
 
 def read_runs(runs: Runs) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return first roots and lengths as arrays."""
+    """Return the first roots and the lengths as arrays."""
     return np.frombuffer(runs[0], dtype=_U64), np.frombuffer(runs[1], dtype=_U32).astype(np.int64)
 
 
@@ -152,8 +152,8 @@ _CHECKED = 1
 class LinkHeader:
     """<magic u16, version u8, flags u8, CRC-32 u32, epoch u64, sequence number u64>, little-endian.
 
-    Flag 1 means that the checksum is set. Links between machines (F14) use the checksum, because neither the kernel's
-    copy nor TCP's 16-bit checksum guarantees the bytes. The checksum covers epoch, sequence number and frame.
+    Flag 1 means that the checksum is set. Links between machines use the checksum, because neither the kernel's
+    copy nor TCP's 16-bit checksum rules out damage. The checksum covers epoch, sequence number and frame.
     """
 
     __slots__ = ()
@@ -170,7 +170,7 @@ class LinkHeader:
 
     @staticmethod
     def unpack(header: bytes, frame: bytes | None = None) -> tuple[int, int]:
-        """Return epoch and sequence number. Raises RemoteWireError if the bytes are not this frame's header."""
+        """Return the epoch and the sequence number. Raises RemoteWireError if the bytes are not this frame's header."""
         if len(header) != _HEADER.size:
             raise RemoteWireError(f"{len(header)} bytes are not a link header")
         magic, version, flags, crc, epoch, seq = _HEADER.unpack(header)
@@ -193,7 +193,7 @@ def message_of(header: bytes, frame: bytes) -> list[bytes]:
 
 
 def header_and_frame(parts: list[bytes]) -> tuple[bytes, bytes]:
-    """Return header and frame of a message, unchecked. Raises ValueError for a wrong number of parts."""
+    """Return the header and the frame of a message, unchecked. Raises ValueError for a wrong number of parts."""
     if len(parts) == 1:
         return parts[0][: _HEADER.size], parts[0][_HEADER.size :]
     header, frame = parts
@@ -311,7 +311,7 @@ def values_of(frame: frame_pb2.Frame) -> Array64:
     if frame.root_counts:
         counts = np.frombuffer(frame.root_counts, dtype=U32)
         if int(counts.sum(dtype=np.uint64)) > COUNT_MAX:
-            raise ValueError("a frame with too many roots")
+            raise ValueError("the frame has too many roots")
         return np.repeat(edges, counts)
     return edges
 

@@ -146,9 +146,9 @@ class KeepsAcrossSplits(Rows):
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
-        (OtherSplits, r"the results of two calls of splits\(\) differ"),
-        (OtherRows, "stream 'default' with 1 task and in a batch run"),
-        (KeepsAcrossSplits, "stream 'default' with 1 task and in a batch run"),
+        (OtherSplits, r"the results of two calls to splits\(\) differ"),
+        (OtherRows, "stream 'default' from 1 task and from a batch run"),
+        (KeepsAcrossSplits, "stream 'default' from 1 task and from a batch run"),
     ],
 )
 def test_a_spout_that_breaks_the_contract_is_found(kind: type[SplitSpout], found: str) -> None:

@@ -155,7 +155,7 @@ class SlidingWindowBolt(_WindowBolt):
         self._fire(now)
 
     def finish(self) -> None:
-        """Process the last window if it contains tuples that no window has contained, and ack all tuples."""
+        """Process the last window if it contains tuples that no earlier window contained, and ack all tuples."""
         if any(arrived > self.last_end for _, arrived in self.current_tuples):
             self.process_tick(TupleHelper.make_tick_tuple())
         while self.current_tuples:

@@ -88,7 +88,7 @@ class BaseSpout(BaseComponent):
     def backlog(self) -> int | Backlog | None:
         """Return the input that this task has yet to emit: a number of tuples, a `Backlog`, or None.
 
-        None means unknown. If a spout defines this method, it is called about once a second, between two calls of
+        None means unknown. If a spout defines this method, it is called about once a second, between two calls to
         `next_tuple` or while `emit` waits, also while full queues keep `next_tuple` from being called. It must
         return quickly and emit nothing. If it raises an exception, the backlog is unknown. `heron top`,
         `heron metrics` and the tracker show the sum over the tasks.

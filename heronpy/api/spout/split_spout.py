@@ -27,7 +27,7 @@ SPLITS_MAX, SPLIT_BYTES_MAX = 1_000_000, 1 << 20
 DONE: Final = -1
 #: The assumed size in bytes of a split of unknown size; a unit consists of only one such split.
 UNKNOWN_BYTES: Final = 64 << 20
-#: Largest number of items that one call of `next_tuple` emits, and of rows that may be unacked.
+#: Largest number of items that one call to `next_tuple` emits, and of rows that may be unacked.
 _ITEMS_PER_CALL, _PENDING_MAX = 200, 10_000
 #: Pause in seconds while all permitted rows are unacked, and before the end of input is checked again.
 _WAIT_S = 0.05
@@ -71,7 +71,7 @@ class SplitSpout(Spout, StatefulComponent):
     `super().initialize(...)` first.
     """
 
-    #: In a stream, seconds between two calls of `splits`, to find new splits. None: `splits` is called once, and the
+    #: In a stream, seconds between two calls to `splits`, to find new splits. None: `splits` is called once, and the
     #: input ends.
     follow_s: ClassVar[float | None] = None
     #: Partitioned state: maps (name of the split, 0) to the number of emitted items, or to DONE.

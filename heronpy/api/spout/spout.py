@@ -21,7 +21,7 @@ class HasFileno(Protocol):
 
 
 class Spout(BaseSpout):
-    """A source of tuples. `outputs` lists its output fields and streams; `next_tuple` emits."""
+    """A source of tuples. `outputs` lists its output fields and streams; `next_tuple` emits tuples."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Called once, before any other method. `config` holds Python values (int, bool, ...)."""
@@ -39,7 +39,7 @@ class Spout(BaseSpout):
         raise NotImplementedError(f"spout {type(self).__name__} does not define next_tuple(); define it to emit tuples")
 
     def wait(self, seconds: float) -> None:
-        """Postpone the next call of `next_tuple` by this many seconds.
+        """Postpone the next call to `next_tuple` by this many seconds.
 
         `seconds` is 0 or more and may be a fraction. Call it from `next_tuple`; it affects only the next call.
         Acks, fails and checkpoints are not postponed. If `wait_readable` is also called, whichever event comes first
@@ -52,7 +52,7 @@ class Spout(BaseSpout):
         self.delegate.wait(float(seconds))
 
     def wait_readable(self, fd: int | HasFileno) -> None:
-        """Postpone the next call of `next_tuple` until this file descriptor is readable.
+        """Postpone the next call to `next_tuple` until this file descriptor is readable.
 
         `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe. A
         descriptor whose other end is closed is readable. Call it from `next_tuple`; it affects only the next call.
@@ -63,7 +63,7 @@ class Spout(BaseSpout):
         self.delegate.wait_readable(_descriptor(fd))
 
     def busy(self) -> None:
-        """Request the next call of `next_tuple` immediately, although this call emitted nothing.
+        """Request an immediate call to `next_tuple`, although this call emitted nothing.
 
         Call it from `next_tuple`; it affects only the next call. It does not cancel a `wait` of the same call.
         """

@@ -114,13 +114,13 @@ class PartitionOwner:
     width = 2
 
     def __init__(self, component: str, place: Callable[[], tuple[int, int]], saved: bool = True) -> None:
-        """`place` returns the task's index and the number of tasks. Without `saved`, both may change."""
+        """`place` returns the task's index and the number of tasks. Unless the state is `saved`, both may change."""
         self._component = component
         self._place = place
         self._saved = saved
 
     def group_of(self, key: Any) -> int:
-        """Return the only key group."""
+        """Return 0: all partitions have the same key group."""
         return self.groups.start
 
     def owns_key(self, key: Any) -> bool:
@@ -130,7 +130,7 @@ class PartitionOwner:
         return task_of_partition(log, number, parallelism) == index
 
     def own(self, log: Any, count: int) -> range:
-        """Return the numbers of the partitions that now belong to the task, of the `count` partitions of the log."""
+        """Return the numbers of the partitions that belong to the task now; the log has `count` partitions."""
         index, parallelism = self._place()
         return range((index - stable_hash(log)) % parallelism, count, parallelism) if index >= 0 else range(0)
 
@@ -161,7 +161,7 @@ class KeyedState(MutableMapping[Any, Any]):
         allow_pickle: bool = True,
         tracks: bool = True,
     ) -> None:
-        """With an `owner`, the state refuses keys of other tasks. With `tracks`, it also tracks its changes."""
+        """With an `owner`, the state refuses keys of other tasks. With `tracks`, it records the keys that change."""
         self.name = name
         self.ttl_s = check_ttl(name, ttl_s)
         self.owner = owner
@@ -330,7 +330,7 @@ class KeyedState(MutableMapping[Any, Any]):
             self._in_order = False
 
     def unload(self, key: Any) -> None:
-        """Remove a restored entry that a later segment deletes."""
+        """Remove a restored entry that a later segment of the checkpoint deletes."""
         self._values.pop(key, None)
         self._expires.pop(key, None)
 
@@ -370,7 +370,7 @@ class PartitionedState(KeyedState):
         self._partitions = owner
 
     def own(self, log: Any, count: int) -> range:
-        """Return the numbers of the partitions that belong to this task, of the `count` partitions of the log."""
+        """Return the numbers of the partitions that belong to this task; the log has `count` partitions."""
         return self._partitions.own(log, count)
 
 
@@ -396,7 +396,7 @@ class Cut:
         try:
             self._saved[key] = (value if value is ABSENT else freeze(value), end)
         except HeronError as error:
-            self._saved[key] = error  # the reader reports it, because this call of user code is not the cause
+            self._saved[key] = error  # the reader reports it, because this call to user code is not the cause
 
     def keys(self) -> list[Any]:
         """The keys to read, including keys that did not exist at the cut."""

@@ -10,7 +10,7 @@ from heronpy.api.state.stateful_component import StatefulComponent
 
 
 class TwoPhaseStatefulComponent(StatefulComponent):
-    """A stateful component that commits with the checkpoint. Ids are decimal numbers as text.
+    """A stateful component that commits with the checkpoint. Checkpoint ids are decimal numbers as text.
 
     The results of checkpoint n become visible exactly once under three conditions: `pre_save` stores them
     under the id n in the component's state or in the target, `post_save` is idempotent, and `pre_restore`
