@@ -33,7 +33,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--container", required=True, type=int, help="number of the container")
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of the container")
     parser.add_argument(
-        "--parent", type=int, default=0, help="pid of the parent process, with which the executor ends; 0: none"
+        "--parent", type=int, default=0, help="pid of the process whose end also ends the executor; 0: none"
     )
     parser.add_argument(
         "--signs-fd",
@@ -44,11 +44,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--echo-fd", type=int, default=-1, help="file descriptor to which all of the container's log lines are written"
     )
-    parser.add_argument("--life", type=int, default=0, help="how often the slot has already ended in this epoch")
+    parser.add_argument("--life", type=int, default=0, help="number of times that the slot has ended in this epoch")
     parser.add_argument("--after", default="", help="why the container was restarted; empty if unknown")
-    parser.add_argument("--after-text", default="", help="text of the reason for --after, shown to users")
+    parser.add_argument("--after-text", default="", help="explanation of --after, shown to users")
     parser.add_argument("--cpu", type=float, default=0.0, help="maximum number of cores for the container; 0: no limit")
-    parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory for the container; 0: no limit")
+    parser.add_argument("--ram-bytes", type=int, default=0, help="maximum memory in bytes; 0: no limit")
     return parser.parse_args(argv)
 
 

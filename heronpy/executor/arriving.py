@@ -51,7 +51,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 def build(home: Path, archive: Path, digest: str, timeout_s: float = BUILD_MAX_S) -> Path:
     """The Python interpreter of the environment with a wheelhouse's packages; creates the environment if it is missing.
 
-    Raises PackageError if it cannot be created, and DeadlineError if that takes too long.
+    Raises PackageError if the environment cannot be created, and DeadlineError if creating it takes too long.
 
     `<home>/environments/<digest>/` is a virtual environment with access to the packages of the interpreter that created
     it, such as heronpy. Invariants: an environment appears with one rename, so it is complete or absent, even after a
@@ -125,7 +125,7 @@ def _site_packages(made: Path) -> Path:
 
 
 def _name_scripts(made: Path, entry: Path) -> None:
-    """Replace the interpreter's path in scripts, because the folder will be renamed."""
+    """Replace the environment's path in its scripts, because its folder will be renamed."""
     for file in (made / "bin").iterdir():
         if file.is_symlink() or not file.is_file():
             continue
@@ -173,7 +173,7 @@ class Spans:
 
 
 def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolder, endpoint: str) -> LaunchSpec:
-    """The launch specification for this host; may raise ConfigError. The scheduler answered at address `endpoint`."""
+    """The launch specification for this host; may raise ConfigError. `endpoint` is the address that has answered."""
     submitted = Submitted.from_bytes(welcome.submitted, "the scheduler's answer")
     if submitted.topology_id != token.topology_id:
         raise ConfigError(
@@ -192,7 +192,7 @@ def launch_of(welcome: endpoint_pb2.Welcome, token: JoinToken, folder: HostFolde
 
 
 def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchSpec:
-    """The launch with the interpreter from the environment of its dependencies, which is created if missing."""
+    """The launch specification, changed to use its dependencies' environment, which is created if missing."""
     digest = launch.submitted.environment
     if not digest:
         return launch
@@ -202,7 +202,7 @@ def with_environment(launch: LaunchSpec, home: Path, wheelhouse: str) -> LaunchS
 def write_files(
     welcome: endpoint_pb2.Welcome, token: JoinToken, credential: SessionCredential, launch: LaunchSpec
 ) -> Path:
-    """Write launch, keys, join token and session credential; returns the path of the launch file."""
+    """Write launch specification, keys, join token and session credential; returns the path of the launch file."""
     folder = Path(launch.working_dir)
     curve.save(curve.folder_of(launch.working_dir), _pair(welcome.server), _pair(welcome.client))
     replace_file(folder / TOKEN, token.to_text().encode())
@@ -241,7 +241,7 @@ def _read(path: str, max_bytes: int) -> bytes | None:
 
 
 def fetch_package(welcome: endpoint_pb2.Welcome, launch: LaunchSpec, read: Callable[[str, int], bytes]) -> None:
-    """Fetch the package unless this host has it; raises PackageError. `read(package, offset)` returns a piece of it."""
+    """Fetch the package unless this host has it; may raise PackageError. `read(package, offset)` reads one piece."""
     package = launch.submitted.package
     if package is None:
         return

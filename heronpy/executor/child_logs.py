@@ -23,7 +23,7 @@ MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot alloca
 
 
 class ChildLogs:
-    """One log for each process name and all its incarnations; not thread-safe. `echo` also receives all lines."""
+    """One log for each process name, shared by all incarnations; not thread-safe. `echo` also receives all lines."""
 
     def __init__(
         self, folder: Path, settings: LoggingSettings, echo: Callable[[str, bytes], None] | None = None
@@ -34,7 +34,7 @@ class ChildLogs:
         self._logs: dict[str, ChildLog] = {}
 
     def open_output(self, name: str) -> int:
-        """Open a pipe into the log of a process that is about to start; returns the end that the caller must close."""
+        """Open a pipe into the log of a new process; returns the writing end, which the caller must close."""
         child_log = self._logs.get(name)
         if child_log is None:
             path, limits = self._folder / f"{name}.log", self._settings
@@ -74,7 +74,7 @@ class ChildLogs:
             child_log.note(f"{effect.spec.name} has ended: {why}{f': {effect.detail}' if effect.detail else ''}")
 
     async def stacks(self, name: str, ask: Callable[[], None]) -> str | None:
-        """The stacks that a process prints after `ask`; "" if it prints none, and None if it has no log."""
+        """The stacks that a process prints when `ask` is called; "" if it prints none, None if it has no log."""
         child_log = self._logs.get(name)
         if child_log is None:
             return None

@@ -1,4 +1,4 @@
-"""Requests the time of a topology master that may be on another host.
+"""Requests the current time from a topology master that may be on another host.
 
 Requests are sent only over TCP, because a master whose socket is a file is on this host. If a master turns out to be on
 this host, no further requests are sent until this executor registers with another master.
@@ -46,7 +46,7 @@ class ClockProbe:
         self._filter.clear()
 
     async def ask(self) -> None:
-        """Measure one round trip. There is no sample if the master does not answer or has an earlier release."""
+        """Measure one round trip. There is no sample if the master does not answer or runs an earlier release."""
         if self._asking or self._clock == self._own():
             return
         self._asking, master = True, self._masters

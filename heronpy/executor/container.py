@@ -3,7 +3,7 @@
 `container_state` makes the decisions.
 
 Invariants: everything that this process has started or created is gone when `run` returns, except the packages on its
-host; before it ends, a container sends the last part of its logs within `LOGS_S`.
+host; before it ends, a container spends at most `LOGS_S` on sending the last part of its logs.
 """
 
 from __future__ import annotations
@@ -356,7 +356,7 @@ class Container:
             self._feed(LeaveHeard())
 
     async def _say_farewell(self) -> None:
-        """Report to the endpoint that this container ends, because the engine may be gone and unable to confirm it."""
+        """Report the end of this container to the endpoint, in case the engine is gone and cannot confirm it."""
         machine = self._machine
         send = machine.farewell(boot_s()) if machine is not None else None
         if machine is None or send is None:

@@ -87,7 +87,7 @@ class LinkBack:
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered:
-    """The state manager's answer whether a scheduler exists; `has_scheduler` is None if it did not answer."""
+    """Whether a scheduler exists, according to the state manager; None if the state manager did not answer."""
 
     number: int
     has_scheduler: bool | None
@@ -107,7 +107,7 @@ class ExecutorEnded:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal from the engine, which will end the container soon; if `now` is set, the container must end itself."""
+    """A signal that the engine will end the container soon; if `now` is set, the container must end immediately."""
 
     now: bool
     why: str
@@ -158,7 +158,7 @@ class StartExecutor:
     epoch: int
     after: Cause | None = None
     life: int = 0
-    """How often the executor has already ended in this epoch."""
+    """The number of times that the executor has ended in this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class ContainerState:
     seconds.
 
     The executor is killed `stop_grace_s` after it was asked to end. The executor and all its processes end together;
-    `lives` is the maximum number of runs in one epoch, which is above 1 only for a slot.
+    `lives` is the maximum number of starts of the executor in one epoch; it is above 1 only for a slot.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class ContainerState:
         return self._leave_why if self._leave_at is not None else ""
 
     def farewell(self, now: float) -> Send | None:
-        """The last message of a container that is being ended by its engine, sent after all its processes have ended.
+        """The last message of a container that its engine is stopping, sent after all its processes have ended.
 
         After this message, no successor waits for the lease to expire. Returns None if the container has never acted,
         or ends for a reason that its engine reports.
@@ -248,7 +248,7 @@ class ContainerState:
         return Send(self._lease.ask(now), 0, self._lease.stopped, 0.0)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """Handle one event. Ticks come at least once a second."""
+        """Handle one event. The caller passes a Tick at least once a second."""
         if now - self._last_now > OWN_STALL_S:
             self._silent_at = max(self._silent_at, now + SILENT_S)
         self._last_now = now

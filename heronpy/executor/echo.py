@@ -2,7 +2,7 @@
 
 Each line begins with the name of its process, and lines from different processes never mix. Log writers never wait for
 the reader of the output. The queue of lines is bounded, and omitted lines are counted and reported in the output. If
-the output is a file, its size is limited to the total size of a process's log files.
+the output is a file, its size limit is that of all log files of one process together.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _pieces(mark: bytes, line: bytes) -> list[bytes]:
 
 
 def open_echo(fd: int, name: str, file_max_bytes: int, files_max: int) -> Echo | None:
-    """An echo to the file descriptor that was given to this process; None if there is none."""
+    """An echo to the file descriptor that this process was given; None if `fd` is negative."""
     if fd < 0:
         return None
     os.set_inheritable(fd, False)

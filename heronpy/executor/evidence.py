@@ -87,7 +87,7 @@ class Evidence:
             return control_pb2.DumpStacksReply(text=shown)
 
     async def profile(self, request: control_pb2.Profile) -> control_pb2.Answer:
-        """Sample a process; returns seconds by stack. Raises RpcError if the process ends or cannot be sampled."""
+        """Sample a process; returns the seconds per stack. Raises RpcError if the process ends or cannot be sampled."""
         if not DURATION_MIN_S <= request.duration_s <= DURATION_MAX_S:
             raise InvalidRpcError(
                 f"the duration is {request.duration_s:g} s; it must be from {DURATION_MIN_S:g} to {DURATION_MAX_S:g} s"
@@ -115,7 +115,7 @@ class Evidence:
             return packed(profile_of(rows, by, note))
 
     async def heap(self, request: control_pb2.Heap) -> control_pb2.Answer:
-        """Count a process's objects by type, which stops it for up to about `limit_s`. Raises RpcError if it ends."""
+        """Count a process's objects by type, which pauses it for up to about `limit_s`. Raises RpcError if it ends."""
         if not LIMIT_MIN_S <= request.limit_s <= LIMIT_MAX_S or not 1 <= request.top <= TOP_MAX:
             raise InvalidRpcError(
                 f"a count of objects may take {LIMIT_MIN_S:g} to {LIMIT_MAX_S:g} s and list 1 to {TOP_MAX} types"

@@ -66,7 +66,7 @@ def _short(frame: str) -> str:
 
 
 def profile_of(rows: Iterable[Row], sampler: str, note: str, max_bytes: int = ANSWER_MAX_BYTES) -> Profile:
-    """A profile with the most expensive stacks that fit; `left_out_s` is the total time of the other stacks."""
+    """A profile of the most expensive stacks, up to `max_bytes`; `left_out_s` is the time of all other stacks."""
     found = Profile(frames=[], stacks=[], seconds=0.0, left_out_s=0.0, sampler=sampler, note=note)
     numbers: dict[str, int] = {}
     used = 0

@@ -152,7 +152,7 @@ class MetricsInbox:
         return batch
 
     def repeat(self) -> None:
-        """Send the last reports of ended processes again, to a new topology master, which skips reports that it has."""
+        """Send the last reports of ended processes again, to a new topology master, which skips known reports."""
         self._ended = deque([*self._told.values(), *self._ended], maxlen=ENDED_MAX)
 
     def put_back(self, batch: control_pb2.MetricsBatch) -> None:

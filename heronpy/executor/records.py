@@ -85,7 +85,7 @@ _TOLD = {
 
 
 def end_report(event: Ended, container: int, now: float, explained: bool) -> control_pb2.ExceptionReport | None:
-    """An exception of a task that explains why its process ended (F11).
+    """An exception report, made by the executor, that explains why a task's process ended.
 
     None if the process ended properly, or has itself reported an exception that explains its end. A MemoryError
     explains an end, because its traceback shows the line; all other cases of running out of memory are reported. The

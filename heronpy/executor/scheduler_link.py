@@ -68,7 +68,7 @@ class Admitted:
 
 
 class SchedulerLink:
-    """The connection of one submission to the endpoint; needs a running loop."""
+    """The connection of one submission to the endpoint; requires a running loop."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class SchedulerLink:
         return Renewed(answer.number, _WORDS.get(answer.verdict, Word.NONE), answer.epoch, answer.why, after)
 
     async def leave(self, why: str) -> bool:
-        """Report that this container will be ended; returns False if no address answers."""
+        """Report that this container will be stopped; returns False if no address answers."""
         return await self._say(endpoint_pb2.Leave(credential=self._credential, why=why))
 
     async def read_package(self, package: str, offset: int) -> bytes:
@@ -235,7 +235,7 @@ async def send_logs(
 ) -> None:
     """Send the last part of each log, starting with the processes in `first`, until the endpoint accepts no more.
 
-    Of the archived logs, only the last line of the first one is sent, because it has the reason for the end.
+    From archived logs, only the last line of the log of `first[0]` is sent, which states why the container ended.
     """
     for path in sorted(folder.glob("*.log"), key=lambda path: (path.stem not in first, path)):
         if path.stem in archived and path.stem != first[0]:

@@ -370,7 +370,7 @@ class Executor:
         self._sinks.offer(time.time(), self._reports.all())
 
     def _export_when_due(self) -> None:
-        """Pass on several reports together, at most twice per export interval.
+        """Send several reports together to the topology master, at most twice per export interval.
 
         Processes report once per interval, so a report does not wait for reports from other processes.
         """
@@ -449,7 +449,7 @@ def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int
 def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:
     """Increase the soft limit of open files; raises ConfigError if the hard limit is too low.
 
-    This is called before the first process starts, so that a low limit causes one error and not a partial start (F26).
+    This is called before the first process starts, so that a low limit causes one error and not a partial start.
     """
     needed, name = files_needed(plan, container)
     hard = lift_files()

@@ -4,8 +4,8 @@ topologies.
 The slot runs instead of an executor, as a child of its container's first process, which handles the lease, heartbeats
 and orphans. The pool's map and specifications, which the slot keeps on its disk, determine the executors to run. While
 the scheduler and the state manager are unavailable, the slot still restarts its executors, even after it was itself
-restarted. Invariants: an executor runs only in a shard that the map assigns to this slot in this epoch; a map is
-acknowledged only when it is on disk and no other executor is running.
+restarted. Invariants: an executor runs only if the map assigns its shard to this slot in this epoch; a map is
+acknowledged only when it is on disk and no executor that it assigns elsewhere is running.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A slot's map and specifications on its own disk, for times when scheduler and state manager are unavailable.
 
-The files belong to one epoch: a slot that acts in another epoch begins without any. Invariant: when a slot acknowledges
+The files belong to one epoch: a slot that acts in another epoch ignores them. Invariant: when a slot acknowledges
 a map, this map is on its disk and no older map is, so a slot that restarts after a crash never starts executors that
 were meanwhile assigned to another slot.
 """

@@ -1,4 +1,4 @@
-"""The resource use of process trees in a slot: high quantiles over ten minutes of proportional memory size and cores.
+"""The resource use of process trees in a slot: the 95th percentiles, over ten minutes, of cores used and memory (PSS).
 
 A measurement walks the page tables of each process, so it runs only once a minute, in a thread.
 """

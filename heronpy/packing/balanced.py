@@ -48,7 +48,7 @@ _NEAR, _FREE = 1e-9, 1e9
 
 
 class Extras(Struct):
-    """The extras of every component, by number of component and of container."""
+    """The extras of all components, by component number and container number."""
 
     containers: int
     #: by component k: the containers with one more instance of it
@@ -247,11 +247,11 @@ class Target(Struct):
         return self.base + (number in self.extras)
 
     def surplus(self) -> list[tuple[int, int]]:
-        """Return pairs of a bin and its number of instances above the target."""
+        """Return (bin, surplus) for each bin with more instances than the target."""
         return [(c, n - self.of(c)) for c, n in sorted(self.have.items()) if n > self.of(c)]
 
     def missing(self, containers: int) -> list[tuple[int, int]]:
-        """Return pairs of a bin and its number of instances below the target."""
+        """Return (bin, deficit) for each bin with fewer instances than the target."""
         places = range(containers) if self.base else sorted(self.extras)
         found = [(c, self.of(c) - self.have.get(c, 0)) for c in places]
         return [(c, n) for c, n in found if n > 0]
@@ -313,7 +313,7 @@ def _weight(demand: Demand, part: ComponentDemand) -> float:
 
 
 def _movers(bins: Bins, target: Target, homeless: list[Item]) -> list[Item]:
-    """Remove the instances above the target from the bins; drop surplus tasks, and return the others.
+    """Remove the instances above the target from the bins; drop surplus tasks, and return the rest.
 
     Tasks of closed containers are dropped first, then the highest index from the fullest container.
     The returned instances need a new bin.

@@ -347,13 +347,13 @@ def requests_of(
 
 
 def _sum(sizes: Iterable[float], default: float) -> float | None:
-    """Sum the sizes, with `default` for each zero; None if no size is zero: the plan's requirement then applies."""
+    """Sum the sizes, with `default` for each zero; None if no size is zero, so that the plan's requirement applies."""
     given = list(sizes)
     return None if all(given) else sum(size or default for size in given)
 
 
 def room_text(requests: Mapping[int, ResourceRequest], engine: str) -> str:
-    """Describe the resources that a submit requests from the engine: each container size, and the sum.
+    """Describe the resources to request from the engine: the size of each container, and the sum.
 
     If `engine` is empty, no resources are requested, and the text describes the sizes that the packing assumes.
     """

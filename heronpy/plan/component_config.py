@@ -152,7 +152,7 @@ def shown_mode(topology: topology_pb2.Topology) -> str:
 
 
 def drop_policy(config: Mapping[str, Any]) -> str:
-    """Return the policy for dropping tuples instead of stopping spouts; "" if there is none. True: DROP_NEWEST."""
+    """Return the policy for dropping tuples; "" to hold back spouts instead. The value True means DROP_NEWEST."""
     value = config.get(TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE)
     return DROP_NEWEST if value is True else str(value or "")
 
@@ -221,7 +221,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
 
 
 def add_our_names(topology: topology_pb2.Topology) -> None:
-    """Copy each entry with Apache Heron's name of a key to heronpy's name, for the topology and its components."""
+    """For each key with a name of Apache Heron, also set heronpy's name, in the topology and its components."""
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
         for pair in list(config.kvs):
@@ -239,7 +239,7 @@ def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
 
 
 def key_problem(key: str, value: Any) -> str | None:
-    """Return a clause that describes the problem with an entry; None if it is valid or has a key of the user."""
+    """Return a clause that describes the problem with an entry; None for a valid entry or a custom key."""
     if not key.startswith("topology."):
         return None
     kind = KINDS.get(topology_keys.OTHER_NAMES.get(key, key))

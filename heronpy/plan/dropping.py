@@ -1,4 +1,4 @@
-"""Decides which tuples are kept when a task is full, with `topology.droptuples.upon.backpressure`. Pure."""
+"""Decides which tuples for a full task are kept if `topology.droptuples.upon.backpressure` is set. Pure."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ class EmitRules:
         return tasks
 
     def freeze(self, stream: str, values: Iterable[Any], of_arrow: bool = False) -> tuple[list[Any], int]:
-        """Copy the values, so that later changes do not affect a waiting batch; also returns their encoded bytes.
+        """Copy the values, so that later changes do not affect a waiting batch; also returns their encoded size.
 
         `of_arrow` means that the values come from Arrow and need no pickle.
         """
@@ -332,7 +332,7 @@ class EmitRules:
     def _too_large(self, stream: str, size: int) -> TopologyError:
         return TopologyError(
             f"component {self._component} emitted a tuple of {size} bytes on stream {stream!r}; the limit is "
-            f"{self._tuple_max_bytes} (heron.instance.tuple_max_bytes, and heron.stmgr.frame_max_bytes above it)"
+            f"{self._tuple_max_bytes} (heron.instance.tuple_max_bytes, at most heron.stmgr.frame_max_bytes)"
         )
 
     def _check_kind(self, stream: str, values: Any) -> None:

@@ -66,7 +66,7 @@ class Shuffle:
         self._next = start % len(self.open)
 
     def _near(self, tasks: list[int]) -> list[int]:
-        """Select the tasks that get tuples from `tasks`, which are not full."""
+        """Select the tasks that get tuples among `tasks`: the tasks that are not full, or all tasks if all are full."""
         return tasks
 
     def avoid(self, full: Container[int]) -> None:
@@ -102,7 +102,7 @@ class LocalOrShuffle(Shuffle):
 class Fields:
     """Always sends equal values of the grouping fields to the same task.
 
-    With `key_groups`, a key goes to the task that owns the key's group, and so the key's state.
+    With `key_groups`, a key goes to the task that owns the key's group and therefore its state.
     """
 
     __slots__ = ("_count", "_owners", "_single", "indices", "tasks")

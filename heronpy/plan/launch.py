@@ -38,7 +38,7 @@ def dump_json(item: Struct) -> str:
 
 
 def parse_json(kind: type[T], text: str, source: str) -> T:
-    """Decode a struct. Raises ConfigError with `source` unless the text has exactly the fields and types of `kind`."""
+    """Decode a struct from `source`. Raises ConfigError unless the text has exactly the fields and types of `kind`."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -115,7 +115,7 @@ Settings = dict[str, dict[str, SettingValue]]
 class Submitted(Struct, frozen=True):
     """The submitted data: everything that a process of a topology must know on any host.
 
-    The data are created once, at submit, and never change. Copies are in the state manager and in each host's launch
+    The data are created at submission and never change. Copies are in the state manager and in each host's launch
     file. Invariant: no field names a file, interpreter, key, limit, port or program of the submitting host. Exceptions
     are fields shown to users (`source`, `origins`, `argv`), and settings that the user gave as absolute paths, which
     mean those paths on every host.
@@ -151,15 +151,15 @@ class Submitted(Struct, frozen=True):
     dispatch_homes: dict[str, str] = field(default_factory=dict)
     """Map from component to the folder through which the component passes groups of work units to Spark."""
     settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Map from room to field to resolved value."""
+    """Map from group of settings to field to resolved value."""
     origins: dict[str, str] = field(default_factory=dict)
-    """Map from `room.field` to the origin of the value, which is shown to users."""
+    """Map from `group.field` of a setting to the origin of its value, which is shown to users."""
     component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Map from component to the fields of room `instance` that the component overrides."""
+    """Map from component to the settings of group `instance` that the component overrides."""
     source: str = ""
     """Folder or archive from which the package was made, as shown in tracebacks; "" if there is no package."""
     argv: list[str] = field(default_factory=list)
-    """`sys.argv` of the program at submit; tasks get the same arguments."""
+    """`sys.argv` of the submitting program; tasks get the same arguments."""
     argv_names_topology: bool = False
     """Whether the first argument is the topology's name, which the program's parser may not expect."""
 
@@ -169,7 +169,7 @@ class Submitted(Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str) -> Submitted:
-        """Decode the result of `to_bytes`. Raises ConfigError with `source` if it is damaged or from another release.
+        """Decode the result of `to_bytes` from `source`. Raises ConfigError if it is damaged or from another release.
 
         Other users may be able to write to a state manager, so a launch that names a file outside the package is
         refused.
@@ -287,7 +287,7 @@ class LaunchSpec(Struct, frozen=True):
 
     @property
     def settings(self) -> Settings:
-        """The settings by room and field, with this host's folders as defaults."""
+        """The settings by group and field, with this host's folders as defaults."""
         return settings_here(self.submitted.settings, self.here.checkpoints)
 
     @property

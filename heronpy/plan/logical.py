@@ -260,7 +260,7 @@ def _strongly_connected(graph: Mapping[str, list[str]]) -> list[list[str]]:
 
 
 def regions_of(topology: Any) -> list[frozenset[str]]:
-    """Return the sets of components that go back to a checkpoint together, because streams connect them.
+    """Return the sets of components that are restored from a checkpoint together, because streams connect them.
 
     The sets are ordered by their first component in the order of definition.
     """

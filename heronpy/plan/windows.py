@@ -184,8 +184,8 @@ def _slow(name: str, config: Mapping[str, Any], hold: Hold) -> Iterator[str]:
         yield (
             f"tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and "
             f"{TOPOLOGY_MAX_SPOUT_PENDING} is {pending:g}, so each of its tasks emits about {pending:g} in "
-            f"{hold.seconds:g} s and then waits; for a higher rate raise the limit to the tuples that a task emits in"
-            f" that time, such as {hold.pending}, which is {_rate(hold)}"
+            f"{hold.seconds:g} s and then waits; for a higher rate raise the limit to the number of tuples that a task"
+            f" should emit in that time, such as {hold.pending}, which is {_rate(hold)}"
         )
 
 

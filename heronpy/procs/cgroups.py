@@ -8,7 +8,7 @@ from heronpy.procs.linux import number_in
 
 
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The number of further processes that the group and its parents allow; None if there is no limit (F26)."""
+    """The number of further processes that the group and its parents allow; None if there is no limit."""
     found = []
     for folder in _folders(cgroup_file, Path(root), "pids"):
         most, used = number_in(folder / "pids.max"), number_in(folder / "pids.current")

@@ -118,7 +118,7 @@ class ChildLog:
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """The new raw output, read until it has the mark and is unchanged for `quiet_s`, for at most `patience_s`."""
+        """The new raw output, once it has the mark and has not grown for `quiet_s`; waits at most `patience_s`."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):

@@ -42,8 +42,8 @@ class _Family(Struct):
 class TreeMeter:
     """Measures the CPU use of processes and all their descendants, such as a Spark gateway with its driver and workers.
 
-    Children are found by `/proc/PID/task/TID/children`, which costs one small file per thread and does not examine
-    other users' processes. A process that has not used CPU since the last call has most likely started no children, so
+    Children are found in `/proc/PID/task/TID/children`: one small file is read per thread, and no other user's
+    processes are examined. A process that has not used CPU since the last call has most likely started no children, so
     they are listed again only from time to time. A process's CPU time includes the CPU time of its ended children, so
     the sum of a tree never shrinks. If the kernel lacks these files, only the given processes are measured.
     """
@@ -84,7 +84,7 @@ class TreeMeter:
     def rate(self, pids: Iterable[int], now: float) -> float | None:
         """The CPU seconds used per second since the last call.
 
-        Returns None for the first call, after `forget`, and if the processes differ from the last call.
+        Returns None for the first call, after `forget`, and if `pids` differs from that of the last call.
         """
         roots = frozenset(pids)
         used_s, last = self.seconds(roots, now), self._last
@@ -94,7 +94,7 @@ class TreeMeter:
         return max(0.0, used_s - last[2]) / (now - last[1])
 
     def forget(self) -> None:
-        """Discard the last call, so that the next `rate` does not cover a time without calls."""
+        """Discard all measurements, so that the next `rate` does not average over a period without calls."""
         self._last = None
         for pid in list(self._families):
             self._drop(pid)

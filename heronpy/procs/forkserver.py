@@ -159,7 +159,7 @@ class ForkServer:
         return request
 
     def signal(self, pid: int, signum: int, group: bool = False) -> None:
-        """Send a signal to a child (and its session's process group); does nothing if the child has already ended."""
+        """Send a signal to a child, and with `group` to its process group; does nothing if the child has ended."""
         self._post({"op": "signal", "pid": pid, "signum": int(signum), "group": group}, None)
 
     def close(self) -> None:

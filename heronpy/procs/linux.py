@@ -1,7 +1,7 @@
 """Kernel calls that Python's standard library lacks, and the limit of open files.
 
 Invariant: every call is safe in a freshly forked child (starts no threads, logs nothing). On a system without `prctl`
-the calls do nothing and return False; parents then rely only on the end of file on their sockets.
+the calls change nothing; the death of a parent is then noticed only by the end of file on a socket.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def children_by_scan(parent: int) -> list[int]:
 
 
 def lift_files() -> int:
-    """Raise the soft limit of open files to the hard limit; returns this limit.
+    """Raise the soft limit of open files to the hard limit; returns the hard limit.
 
-    An estimate would not suffice, because a client that connects and stays silent also takes a descriptor.
+    The need cannot be estimated, because each client that connects takes a descriptor, even if it stays silent.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard

@@ -2,7 +2,7 @@
 
 Each exit reason has its own budget within a sliding window. The pause before a restart doubles from `backoff_s`, and is
 reset once the process has run long enough to count as healthy. In a crash loop no failure expires, so the budget runs
-out even if the pauses are long. The history holds at most `budget + 1` times per reason (F11).
+out even if the pauses are long. The history holds at most `budget + 1` failures per reason.
 
 A process that was preempted, lost its host or was killed from outside (by a SIGKILL although memory was sufficient) is
 always restarted and never charged, unless `budgets` names `killed`. A process that failed at startup or has finished is
@@ -128,7 +128,7 @@ class Charges(Struct, frozen=True):
 
 
 class Outlook(Struct, frozen=True):
-    """How close a process is to its last restart; all values are zero if no budget is charged."""
+    """How much of its restart budget a process has used; all values are zero if no budget is charged."""
 
     #: The number of failures that count, and the maximum; the maximum is 0 if only time counts.
     charged: int = 0

@@ -106,7 +106,7 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
 
 
 def _count(wanted: Mapping[str, Any], roots: Sequence[object]) -> Mapping[str, Any]:
-    """Count the objects in the main thread, so that it runs no other code during the count."""
+    """Count the objects in the main thread, so that this thread runs no other code meanwhile."""
     top, limit_s = int(wanted["top"]), min(float(wanted["limit_s"]), LIMIT_MAX_S)
     try:
         return asdict(count_types(top, limit_s, roots))
@@ -181,7 +181,7 @@ def _frames(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
 
 
 def _named(place: tuple[CodeType, int]) -> str:
-    """The last two parts of a path, which distinguish files without exposing the machine's folders.
+    """A frame as text, with only the last two parts of the file's path, to hide the machine's folders.
 
     The folder of an unpacked package is omitted, because it is only a digest.
     """

@@ -217,7 +217,7 @@ class GiveUp(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """A process that should be running has ended for this reason, which must be reported (F11)."""
+    """A process that should be running has ended for this reason, which must be reported."""
 
     spec: ProcessSpec
     reason: ExitReason

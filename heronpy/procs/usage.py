@@ -3,7 +3,7 @@
 CPU time and resident size are read from one small file in /proc, which stays open. To measure the unshared size (USS)
 and the proportional size (PSS), the kernel walks page tables, which takes milliseconds. These sizes are therefore
 measured at most every `USS_INTERVAL_S` per process, and for only a few processes per call. They are measured ten times
-less often for a process that is almost idle and whose resident size stays the same, because they would otherwise cause
+less often for a process that is almost idle and whose resident size stays the same: measuring them would otherwise be
 most of an idle container's CPU use.
 """
 
@@ -124,7 +124,7 @@ class UsageMeter:
         look: Callable[[int, KeptFiles], tuple[float, int]] = look_at,
         uss: Callable[[int], tuple[int, int]] = unshared,
     ) -> None:
-        """`interval_s` is the interval between calls of `measure`."""
+        """`interval_s` is the interval between calls to `measure`."""
         self._interval_s = interval_s
         self._look = look
         self._uss = uss

@@ -5,7 +5,7 @@ process gets in the answer to the hello. The user's clients on other hosts have 
 requests through the endpoint (`relay`) and read the state, but not act as containers. The endpoint checks a request's
 sender and size; `Handlers` carry it out. A restarted scheduler uses the same port, so that containers find it again.
 
-Invariants: no message can end the scheduler; a refusal is one sentence; the data kept per container is bounded.
+Invariants: no message can crash the scheduler; a refusal is one sentence; the data kept per container is bounded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Handlers(Protocol):
         """The container's last activated submission; 0 if there is none."""
 
     def has_stopped(self, who: Who) -> bool:
-        """Whether a submission has reported that all its processes have ended; later messages were in transit."""
+        """Whether a submission has reported that all its processes have ended; any later message was delayed."""
 
 
 class StateHandler(Protocol):
@@ -237,7 +237,7 @@ class ControlEndpoint:
     ) -> Awaitable[endpoint_pb2.StateAnswer]:
         if self._state is None:
             raise InvalidRpcError(
-                "this scheduler's control endpoint does not serve the topology's state; use its state manager"
+                "this control endpoint does not serve the topology's state; use the topology's state manager"
             )
         opener = self._state.container_of(body.session)
         if opener is not None and (opener == CLIENT) is not is_client:
@@ -249,7 +249,7 @@ class ControlEndpoint:
             container = who[0]
             if opener not in (None, container):
                 self.unknown += 1
-                raise InvalidRpcError("the sender of this call has not opened the session that it refers to")
+                raise InvalidRpcError("the sender of this call has not opened the session named in the call")
             self._check_acts(who)
         # A session without a connection learns of a change in the answer to its next request.
         return self._state.call(body, container, request, lambda changed: self._server.send(identity, changed))

@@ -1,7 +1,7 @@
 """Calls an engine, one call at a time: first commands, then lists, then the reasons why containers are waiting.
 
-The results become events for placement. Calls to an engine that is unavailable or hangs are repeated. A command that
-the engine did not accept is dropped, because placement repeats it.
+The results become events for placement. A failed list is requested again. A command that the engine did not accept is
+dropped, because placement repeats it.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class EngineClient:
             return frozenset()
 
     async def _explain(self, seen: Iterable[Seen]) -> None:
-        """Update the oldest reason why a queued container is waiting."""
+        """Ask the engine why a container is queued: the container whose reason was updated least recently."""
         waiting = {one.engine_id for one in seen if one.phase is EnginePhase.QUEUED}
         self.explained = {name: words for name, words in self.explained.items() if name in waiting}
         self._explained_at = {name: at for name, at in self._explained_at.items() if name in waiting}

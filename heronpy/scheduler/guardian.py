@@ -55,8 +55,8 @@ _HEARD = (*_ASKS, signal.SIGCHLD)
 class _Signals:
     """The signals that this process receives.
 
-    `signal.sigtimedwait` is not used: if a process is stopped and continued after the timeout, it returns uninitialised
-    memory.
+    `signal.sigtimedwait` is not used: in a process that is stopped and continued after the timeout, the call returns
+    uninitialised memory.
     """
 
     def __init__(self) -> None:

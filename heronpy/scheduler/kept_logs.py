@@ -46,9 +46,9 @@ class KeptLogs:
             raise InvalidRpcError(f"{process} is not a process of container {container}")
         if len(data) > END_MAX_BYTES:
             raise InvalidRpcError(
-                f"the end of a log has {format_bytes(len(data))}; send at most {format_bytes(END_MAX_BYTES)}"
+                f"the last part of a log has {format_bytes(len(data))}; send at most {format_bytes(END_MAX_BYTES)}"
             )
-        what = "the end of the log" if cut else "the log"
+        what = "the last part of the log" if cut else "the log"
         where = f"on host {host or 'unknown'}, container {container}, submission {submission}"
         if cut:
             data = data.partition(b"\n")[2]  # the text before it is the rest of a line

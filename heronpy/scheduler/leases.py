@@ -73,7 +73,7 @@ class Permit:
     """One scheduler's right to grant leases, counted from the time of the last request that proved the permit.
 
     `alone` means that all earlier schedulers are known to have ended. A scheduler records `is_alone` in its permit's
-    node, so that a successor can determine whether even earlier schedulers may still be running.
+    node, so that a successor can determine whether schedulers before this one may still be running.
     """
 
     def __init__(self, times: LeaseTimes, taken_at: float, alone: bool) -> None:

@@ -82,11 +82,11 @@ class Moves:
 
         if not await wait_until(done, self._change, lambda: until):
             where = standing(self._views(), containers)
-            raise DeadlineError(f"the restart has not ended within {limit_s:g} s: {where or 'they are being replaced'}")
+            raise DeadlineError(f"containers did not restart in {limit_s:g} s: {where or 'they are being replaced'}")
         return [executor_id(number) for number in containers]
 
     async def renew(self, number: int, known: Callable[[], bool], wait_s: float, by: str = "") -> None:
-        """Wait until `known` is true, and then replace a container with one of another size, which first stands by."""
+        """Once `known()` is true, replace a container with one of another size, which first stands by."""
         until = time.monotonic() + (wait_s or self._limit_s)
         why = "the scheduler has not seen the new size"
         if await wait_until(known, self._change, lambda: until):
@@ -94,7 +94,7 @@ class Moves:
                 raise RpcError(f"there is no container {number}")
             why, _ = await self._replace(number, "", who(by), lambda: until)
         if why:
-            raise RpcError(f"no container of the new size replaced it within {wait_s or self._limit_s:.0f} s: {why}")
+            raise RpcError(f"no container of the new size took over within {wait_s or self._limit_s:.0f} s: {why}")
 
     async def drain(self, host: str, wait_s: float, by: str = "") -> list[int]:
         """Avoid a host and move its containers away, one after another; returns the numbers of the moved containers.

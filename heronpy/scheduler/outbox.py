@@ -36,7 +36,7 @@ AGAIN_S = 0.5
 
 
 class Outbox:
-    """`answer` sends answers to containers; `prove` proves the permit; `lost` is called when the permit is lost."""
+    """Carries out effects in order. `answer` answers containers, `prove` proves the permit, `lost` reports its loss."""
 
     def __init__(
         self,

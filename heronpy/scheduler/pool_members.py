@@ -136,7 +136,7 @@ def read_member(state: StateManager, name: str, topology_id: str) -> tuple[Launc
 
 
 def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
-    """The slots that may run a topology's containers after the map stops publishing it, with their epochs."""
+    """Map from each (slot, epoch) that may run a topology's containers to the number of the map."""
     shards = {shard_of((spec.topology_id, container), len(known.owners)) for container in spec.containers}
     owners = (known.owners[shard] for shard in shards)
     return {(one.slot, one.epoch): known.number for one in owners if one.slot}
@@ -145,7 +145,7 @@ def holders_of(known: Map, spec: Spec) -> dict[tuple[int, int], int]:
 def records_of(
     spec: Spec, answered: dict[str, tuple[int, bytes]], hosts: dict[int, str]
 ) -> list[control_pb2.ProcessRecord]:
-    """The records of a topology's containers; `answered` contains the slots and the records by name."""
+    """The records of a topology's containers; `answered` maps each name to its slot and record."""
     found = []
     for container in spec.containers:
         slot, content = answered.get(name_of((spec.topology_id, container)), (0, b""))

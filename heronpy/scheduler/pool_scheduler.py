@@ -1,4 +1,4 @@
-"""The scheduler of a pool: it keeps slots, which run the containers of topologies, running as containers on an engine.
+"""The scheduler of a pool: runs the pool's slots as containers on an engine. The slots run topologies' containers.
 
 Placement manages the slots, and `heronpy.pools.keeping` assigns shards to slots. This module connects both with the
 state manager and the clients of the pool's topologies. Invariants: a map is written only over the version that this
@@ -109,7 +109,7 @@ class PoolScheduler(EngineScheduler):
             except (HeronError, OSError) as error:
                 if str(error) != self._complaint:
                     self._complaint = str(error)
-                    log.warning("the pool is not changed: %s", error)
+                    log.warning("cannot update the pool, trying again: %s", error)
             self._changed.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ROUND_S):
@@ -228,7 +228,7 @@ class PoolScheduler(EngineScheduler):
                 member.holders = holders_of(self._map, before[id_]) if id_ in before else {}
 
     async def _resize(self, pool: Pool) -> None:
-        """Request as many containers as slots, but at least one for each slot that has a shard."""
+        """Request one container per slot of the pool, and keep surplus slots while they have shards."""
         assert self._map is not None
         have = len(self._slots())
         used = max((owner.slot for owner in self._map.owners), default=0)
@@ -388,5 +388,5 @@ class PoolScheduler(EngineScheduler):
             )
 
         if not await wait_until(done, self._changed, lambda: until):
-            raise DeadlineError(f"the restart has not ended within {limit_s:g} s: {', '.join(names)}")
+            raise DeadlineError(f"containers did not restart in {limit_s:g} s: {', '.join(names)}")
         return control_pb2.Ok(text=f"restarted {', '.join(names)}")

@@ -245,7 +245,7 @@ class EngineScheduler:
             self._store, self._client, self.admission.answer, self._on_all_gone, self._prove_once, self._on_lost
         )
         if killing:
-            log.info("the topology was killed; its remaining containers are being ended")
+            log.info("the topology was killed; its remaining containers are being stopped")
             self._handle(KillAsked(setup.terms.times.stop_grace_s))
         self._plan_watch = PlanWatch(self._state, paths.packing_plan(launch.topology), self._on_plan)
         self._opened.callback(self._plan_watch.close)

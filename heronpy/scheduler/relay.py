@@ -157,7 +157,7 @@ class Relay:
             return endpoint_pb2.Relayed(end=endpoint_pb2.RELAY_LOST if lost else endpoint_pb2.RELAY_LATE, why=why)
         data = seal(reply)
         if len(data) > REPLY_MAX_BYTES:
-            why = f"{what} answered with more than {REPLY_MAX_BYTES >> 20} MB, which is too much for another host"
+            why = f"{what} answered with more than {REPLY_MAX_BYTES >> 20} MB, the maximum for a forwarded answer"
             data = seal(refuse(0, InvalidRpcError(why)))
         return endpoint_pb2.Relayed(reply=data)
 

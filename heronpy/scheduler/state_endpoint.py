@@ -118,7 +118,7 @@ class StateEndpoint:
             return self._records.seen(number)
         size = request.ByteSize()
         if self._bytes and self._bytes + size > BYTES_MAX:
-            self._refuse("too many bytes are in transit at the scheduler's control endpoint")
+            self._refuse("too many bytes are in transit at the scheduler's control endpoint; try again")
         if what in _CHANGES:
             try:
                 is_new = self._records.begin(number, request.call)

@@ -237,7 +237,7 @@ class StateRecords:
             return endpoint_pb2.StateAnswer()
         if len(found[0]) > VALUE_MAX_BYTES:
             raise StateError(
-                f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, which is too many for another host"
+                f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, the maximum for other hosts"
             )
         return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1])
 

@@ -158,7 +158,7 @@ class LargeAnswers:
             del self._waiting[session]
 
     def take(self, session: int, request: int, size: int) -> bool:
-        """Whether an answer may be sent now. A repeated answer counts only once. A single answer is never too large."""
+        """Whether an answer may be sent now. A repeated answer counts once. An answer that waits alone is allowed."""
         if size <= SMALL_MAX_BYTES:
             return True
         waiting = self._waiting.get(session, {})

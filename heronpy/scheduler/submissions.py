@@ -184,7 +184,7 @@ class Container:
         self.exit_reason, self.exit_detail = None, ""
 
     def count_loss(self) -> None:
-        """Count a restart of the container whose host was lost, because there is no confirmed end to count."""
+        """Count a restart after the loss of the host, for which there is no confirmed end to count."""
         cause = self.entry.cause
         if self.entry.holder and cause is not None and cause.reason is ExitReason.LOST_HOST:
             self.restarts += 1

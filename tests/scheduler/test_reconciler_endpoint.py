@@ -198,7 +198,7 @@ async def test_logs_and_spans_are_kept_and_bounded(world: World) -> None:
         end = endpoint_pb2.LogEnd(credential=one.credential, process="stmgr-1", data=b"cut off\nlast line", cut=True)
         await one.client.call(end)
         text = (world.deployed.launch.log_dir / "stmgr-1.log").read_text()
-        assert f"the end of the log of stmgr-1 on host {one.host}, container 1, submission 1" in text
+        assert f"the last part of the log of stmgr-1 on host {one.host}, container 1, submission 1" in text
         assert text.endswith("last line\n") and "cut off" not in text
         for name in ("../x", "scheduler", "a/b", "", "x" * 300, "scheduler.old"):
             end.process = name
