@@ -1,7 +1,7 @@
 """A state manager for topologies on other hosts: it reads a topology's state at its scheduler's control endpoint.
 
-Only topologies to which this host has access are visible. Commands only read; the endpoints refuse all writes except
-a command's lock and the description of its activity.
+Only topologies to which this host has access are visible. The endpoints refuse all writes, except a command's lock and
+the description of the command's activity.
 """
 
 from __future__ import annotations

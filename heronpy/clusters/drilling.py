@@ -19,7 +19,7 @@ SCHEDULER, MASTER, STMGR = "scheduler", "master", "stmgr"
 
 
 def find(session: Session, topology: str, what: str) -> dict[str, psutil.Process]:
-    """Return live processes by name. `what` names a process or task, or a component or container for all of its own.
+    """Return live processes by name. `what` names a process or task, or a component or container (all its processes).
 
     Raises RequestError for an unknown name, or if the topology also runs on other machines, and ClusterError if one of
     the processes is not running.

@@ -70,7 +70,7 @@ class _Asking:
 def look(
     session: Session, topology: str, window_s: float, within_s: float = LOOK_S, times: Times = TIMES
 ) -> tuple[Signals, list[Finding]]:
-    """Diagnose the answers of the topology master. Raises DeadlineError if too few answers arrive.
+    """Diagnose a topology from the answers of its topology master. Raises DeadlineError if too few answers arrive.
 
     If the topology is on an engine, a missing scheduler is also a finding.
     """
@@ -147,6 +147,6 @@ def _look(
 
 
 def _age(status: control_pb2.StatusReply) -> float:
-    """Seconds since the first process of the topology started; no figure is older."""
+    """Seconds since the first process of the topology started; no metric covers a longer time."""
     started = [process.started_at for one in status.executors for process in one.processes if process.started_at]
     return max(1.0, status.uptime_s, time.time() - min(started, default=0.0) if started else 0.0)

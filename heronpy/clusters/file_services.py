@@ -1,6 +1,6 @@
 """Reads the files of a topology's containers, through the executors' file services or on this machine.
 
-An ended topology has no executors; its files on this machine are read directly, by the same rules.
+An ended topology has no executors; its files on this machine are read directly, with the same checks and limits.
 """
 
 from __future__ import annotations

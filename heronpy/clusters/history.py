@@ -1,8 +1,8 @@
 """The current and ended runs of a cluster's topologies whose files are on this host.
 
-A run is a submit of a topology. An ended run has a kept file with its last state. A run that has not ended, or whose
-processes have all died, is in the state manager. A batch run is named by its topology and number, such as visits/3. A
-batch run may need several submits; the last submit represents the run, and the run's folder is kept.
+A run is one submission of a topology. An ended run has a kept file with its last state. A run that has not ended, or
+whose processes have all died, is in the state manager. A batch run is named by its topology and number, such as
+visits/3. A batch run may need several submissions; the last one represents the run, and the run's folder is kept.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _listed(session: Session) -> Iterator[PastRun]:
 
 
 def _last_sign(kept: control_pb2.EndedTopology) -> float:
-    """Wall time of a topology's last activity: its submit, an event, a minute of figures, or a write to a log."""
+    """Wall time of a topology's last activity: its submission, an event, metrics of a minute, or a write to a log."""
     signs = [kept.record.submitted_at, *(one.at for one in kept.events.events)]
     signs += [60.0 * one.number for one in (*kept.minutes.minutes, *kept.last.minutes.minutes)]
     for log in Path(kept.record.working_dir, "log-files").glob("*.log"):
@@ -181,7 +181,7 @@ def _last_sign(kept: control_pb2.EndedTopology) -> float:
 
 
 def _of_batch(run: PastRun) -> PastRun:
-    """The run, completed with the record of its batch run if it has one."""
+    """The run, to which the record of its batch run is added if there is one."""
     folder = run_folder(run.kept.topology)
     if folder:
         with suppress(BatchRunError):

@@ -1,4 +1,4 @@
-"""Reads the past and new dead letters of a topology through its executors' file services."""
+"""Reads the existing and new dead letters of a topology through its executors' file services."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LETTERS = re.compile(re.escape(FOLDER) + r"/.+\.jsonl(\.1)?")
 
 
 class Letters:
-    """Returns each dead letter once. Positions are stored by file number, which a rename does not change."""
+    """Returns each dead letter once. Positions are stored by inode number, which a rename does not change."""
 
     def __init__(
         self,

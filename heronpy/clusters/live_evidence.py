@@ -64,7 +64,7 @@ def find_process(topology: str, status: control_pb2.StatusReply, what: str) -> P
     if found.name in down:
         raise ClusterError(f"{found.name} is not running; see 'heron status'")
     if not found.service:
-        raise ClusterError(f"the executor of {found.name} has no file service, because it is of an earlier release")
+        raise ClusterError(f"the executor of {found.name} has no file service, because it is from an earlier release")
     return found
 
 

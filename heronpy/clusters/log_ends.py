@@ -1,4 +1,4 @@
-"""Reads the ends of a topology's logs through its executors' file services, or else on this machine."""
+"""Reads the tails of a topology's logs through its executors' file services, or else on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TAIL_BYTES, LINES_MAX, LINE_MAX = 32 * 1024, 200, 1000
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of one log."""
+    """The tail of one log."""
 
     data: bytes = b""
     #: Whether the start of the log is missing. The text then usually begins in the middle of a line.
@@ -46,7 +46,7 @@ class LogEnds:
 async def log_ends(
     session: Session, record: plan_pb2.ExecutionState, first: Sequence[str], logs_max: int, tail_bytes: int
 ) -> LogEnds:
-    """The last `tail_bytes` of up to `logs_max` logs: first those of the processes in `first`, then others by name."""
+    """The last `tail_bytes` of up to `logs_max` logs: logs of the processes in `first`, then others, sorted by name."""
     master = Master(session, record)
     try:
         return await _ends(

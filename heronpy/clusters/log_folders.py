@@ -65,7 +65,7 @@ def is_meant(process: str, word: str) -> bool:
 
 
 def container_of(process: str) -> int:
-    """The container whose service lists the log of a process; 0 for processes without a container."""
+    """The container whose file service lists the log of a process; 0 for processes without a container."""
     match = _OF_CONTAINER.fullmatch(process)
     if match is not None:
         return int(match[1])

@@ -154,7 +154,7 @@ def _changed(session: Session, name: str, change: Callable[[Pool], Pool]) -> Poo
 
 
 def delete(session: Session, name: str, waits: Callable[[str], None] = lambda text: None) -> None:
-    """End the slots of a pool and remove the pool. Raises ClusterError while topologies run in it."""
+    """Stop the slots of a pool and remove the pool. Raises ClusterError while topologies run in it."""
     limit_s = takedown.limit_s(session, name)
     with session.operation(name, limit_s + 30.0, Doing.KILLING, waits):
         record = record_of(session, name)

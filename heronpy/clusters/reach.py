@@ -35,9 +35,9 @@ class Probe(enum.Enum):
 
 
 def address_of(topology: str, endpoint: JoinToken, cluster: str, resolve: Callable[[], HasSettings]) -> str:
-    """The first address of an endpoint that admits this client, or a local address that the engine forwards to it.
+    """An endpoint's first address that admits this client, or a local address that the engine forwards to the endpoint.
 
-    Raises ClusterError if there is none. `resolve` reads the settings of the cluster, which name its engine.
+    Raises ClusterError if there is no such address. `resolve` reads the settings of the cluster, which name its engine.
     """
     refused = False
     why = "no answer"

@@ -66,7 +66,7 @@ _DOES_ANYTHING = "another command, such as heron kill, is running on topology '{
 def cure_of_dead(target: object, topology: str, run: str = "") -> str:
     """The remedy for a topology without running processes, as a clause.
 
-    `run` is the batch run that the topology's command continues; "" for other topologies.
+    `run` is the batch run that the same `heron submit` would continue; "" for other topologies.
     """
     again = f"repeat its command to continue batch run {run}, or " if run else ""
     return f"{again}run 'heron kill {target} {topology}' to remove its records"
@@ -131,7 +131,7 @@ class Records:
         given = list(self.common.config_property)
         if not self._lenient:
             return given
-        self._tell([f"left out: --config-property {text!r} is not key=value" for text in given if "=" not in text])
+        self._tell([f"ignored --config-property {text!r}, which is not key=value" for text in given if "=" not in text])
         return [text for text in given if "=" in text]
 
     def conf_dirs(self) -> list[Path]:
@@ -258,7 +258,7 @@ class Records:
     def topologies(self, pools: bool = False) -> list[plan_pb2.ExecutionState]:
         """The cluster's topologies and, if requested, its pools.
 
-        Topologies of other hosts are included if their endpoints answer; `warn` and `unseen` get the others.
+        Topologies of other hosts are included if their endpoints answer; the others go to `warn` and `unseen`.
         """
         folder = paths.execution_state("x").rsplit("/", 1)[0]
         records, self.unseen = [], []
@@ -314,7 +314,7 @@ class Records:
             raise
 
     def settings_of(self, record: plan_pb2.ExecutionState) -> HasSettings:
-        """The settings of a topology, from the launch file on its host or as submitted on other hosts."""
+        """The settings of a topology, from its launch file or, on other hosts, from the state manager."""
         try:
             return self.launch_of(record)
         except HeronError:
@@ -392,7 +392,7 @@ class Records:
         doing: Doing | None = None,
         waits: Callable[[str], None] = lambda text: None,
     ) -> Iterator[None]:
-        """Hold the lock that serializes a topology's submits and kills; the lock ends with this process.
+        """Hold the lock that serializes submitting and killing a topology; the end of this process releases it.
 
         Only commands take this lock: the topology's processes take other locks while a command waits for them. `doing`
         is shown to other commands while the lock is held. If another command holds the lock, `waits` is called with the

@@ -183,7 +183,7 @@ def ports(resolved: Resolved) -> Found:
         return Found("ports", False, "heron.security.transport is ipc, which works on one machine only", "remove it")
     if given is not None and len(given) < PORTS_MIN:
         what = f"heron.security.port_range {settings.port_range} has {len(given)} ports"
-        return Found("ports", False, what, f"give at least {PORTS_MIN}; each process on a host takes one or two")
+        return Found("ports", False, what, f"give at least {PORTS_MIN}; each process on a host uses one or two")
     return Found("ports", True, settings.port_range or "any free port")
 
 

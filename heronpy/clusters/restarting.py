@@ -27,9 +27,9 @@ def restart(
     timeout_s: float,
     force: bool = False,
 ) -> str:
-    """Restart a part through the topology master or, if there is none, through the scheduler; return a sentence.
+    """Restart processes through the topology master or, if none runs, the scheduler; return a sentence on the result.
 
-    `what` is the number of a container, an instance or a component, or None for the whole topology. With `force`, the
+    `what` is a container's number, the name of a task or component, or None for the whole topology. With `force`, the
     scheduler also replaces an engine's containers whose end is unconfirmed; use this only if they have ended.
     """
     session.find_begun(topology)
@@ -90,7 +90,7 @@ def _named(session: Session, topology: str, what: str) -> tuple[int, int, str | 
     if re.fullmatch(r"-1|\d{1,9}", what):
         number, known = int(what), [container.id for container in plan.containers]
         if number > 0 and number not in known:
-            raise RequestError(f"topology '{topology}' has no container {number}; it has 0 to {max(known, default=0)}")
+            raise RequestError(f"topology '{topology}' has no container {number}; the last is {max(known, default=0)}")
         return number, 0, None
     names = {name: task for task, name in moves(plan).items()}
     components = {instance.component for container in plan.containers for instance in container.instances}

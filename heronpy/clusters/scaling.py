@@ -93,7 +93,7 @@ def scale(
 ) -> Scaled:
     """Change from one plan to another, as computed by `replan`.
 
-    `say` gets messages about a topology master that ends, and about containers that outgrow their resources (see
+    `say` gets messages about a lost topology master, and about containers that outgrow their resources (see
     `check_room`). If only sizes change, such containers are replaced one by one, each when its successor is ready.
     """
     resized = _resized(old, new)
@@ -136,7 +136,7 @@ def renew(
 
 
 def _renew(session: Session, name: str, number: int, version: int, deadline: float) -> None:
-    """Replace a container with one of its new size; the text of a ClusterError names the command to repeat this."""
+    """Replace a container with one of the new size; a ClusterError names the command that retries this step."""
     left_s = max(deadline - time.monotonic(), 1.0)
     try:
         request = control_pb2.RestartContainer(

@@ -45,13 +45,13 @@ _CHANGES = (*get_args(Order), control_pb2.UpdateTopology, control_pb2.TakeCheckp
 
 
 def failed_of(found: control_pb2.ContainersReply | None) -> control_pb2.ProcessRecord | None:
-    """The first container that is FAILED, so that the scheduler no longer restarts it; None if there is none."""
+    """The first FAILED container, which the scheduler no longer restarts; None if there is none."""
     containers = found.containers if found is not None else ()
     return next((one for one in containers if one.state == control_pb2.PROC_FAILED), None)
 
 
 def waiting_of(found: control_pb2.ContainersReply | None) -> list[control_pb2.ProcessRecord]:
-    """The containers that wait for a host, for their start or for the end of their predecessor, in order."""
+    """The containers that wait for a host, for their start or for the end of their predecessor."""
     known = found.containers if found is not None else ()
     return [one for one in known if one.phase in ("QUEUED", "STARTING", "STANDBY")]
 
@@ -326,9 +326,9 @@ class Session(Records):
         )
 
     def check_changes(self, name: str) -> None:
-        """Raise ClusterError if changes are impossible because the state is at the endpoint of a stopped scheduler.
+        """Raise ClusterError if the scheduler is not running and its endpoint holds the topology's state.
 
-        The topology master would wait for the scheduler, and carry out the change after the command has given up.
+        The topology master would wait for the scheduler, and carry out the change after the command has timed out.
         """
         if self.scheduler_location(name) is not None:
             return

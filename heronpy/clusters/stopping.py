@@ -45,7 +45,7 @@ class Stop:
     """Number of tuples that were discarded during the drain."""
 
     def check(self, savepoint: bool) -> None:
-        """Raise ClusterError or RequestError if the topology cannot be drained or, if `savepoint`, stopped with one."""
+        """Raise ClusterError or RequestError if the drain (if `savepoint`, the stop with a savepoint) is impossible."""
         self.topology_id = self.session.find(self.topology).topology_id
         mode = reliability_mode(self.session.topology(self.topology))
         if savepoint and mode != EFFECTIVELY_ONCE:
@@ -160,7 +160,7 @@ class Stop:
 
 
 def _failed_since(before: control_pb2.StatusReply, status: control_pb2.StatusReply) -> int:
-    """Number of tuples reported to the spouts as failed; a restarted task counts from 0 again."""
+    """Number of tuples that have failed at the spouts since `before`; a restarted task counts from 0 again."""
     spouts = {spout.comp.name for spout in status.plan.topology.spouts}
     earlier = {(task.task_id, task.epoch): task.failed for task in before.tasks}
     return sum(

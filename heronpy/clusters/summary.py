@@ -116,13 +116,13 @@ def how_ended(last_state: str) -> str:
 
 
 def told_by(kept: control_pb2.EndedTopology) -> tuple[Topology, list[Event], Timeline]:
-    """The summary, events and last minutes of a topology, from its kept file."""
+    """The summary, the events and the metrics of the last minutes, from a topology's kept file."""
     timeline = last_minutes(kept).query(control_pb2.GetTimeline())
     return summary_of(kept), [event_of(one) for one in kept.events.events], timeline
 
 
 def last_load(kept: control_pb2.EndedTopology) -> LoadAnswer | None:
-    """The last figures in a kept file; None if there are none, or if another release wrote them."""
+    """The last load report in a kept file; None if there is none, or if another release wrote it."""
     try:
         return read(kept.last.load, LoadAnswer)
     except AnswerError:
@@ -130,7 +130,7 @@ def last_load(kept: control_pb2.EndedTopology) -> LoadAnswer | None:
 
 
 def last_minutes(kept: control_pb2.EndedTopology) -> Minutes:
-    """The last minutes in a kept file, up to a day."""
+    """The metrics per minute in a kept file, for up to the last day."""
     minutes = Minutes()
     of_master = kept.last.minutes
     minutes.take_over(of_master if of_master.minutes else kept.minutes, kept.record.topology_id)
@@ -175,7 +175,7 @@ def _said_nothing(shown: Topology) -> Topology:
 
 
 def _with_final_message(known: Topology, cause: str) -> Topology:
-    """The summary, with the result and the doctor's last finding as its sentence; `unquoted` omits users' values."""
+    """The summary whose `sentence` is the result and the doctor's last finding; `unquoted` leaves out users' values."""
     if known.sentence is None or known.verdict == Verdict.CHANGING.value:
         return _said_nothing(known)
     said, plain = f"{cause}; the doctor's last finding: {known.sentence}", cause.partition(": ")[0]

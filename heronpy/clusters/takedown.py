@@ -255,7 +255,7 @@ def _asked_to_kill(
     outcome: Outcome,
     waits: Callable[[str], None],
 ) -> bool:
-    """Request the kill until it is done, because the scheduler may end before it answers; return whether it is done."""
+    """Request the kill; return whether it is done. If no answer comes, the state manager shows whether it is done."""
     left_s = deadline - time.monotonic()
     within_s = max(min(left_s, ASK_AGAIN_S), 0.001)
     try:

@@ -18,13 +18,13 @@ class Outcome(Struct):
     processes_killed: int = 0
     remains: list[str] = field(default_factory=list)
     unseen_host: str = ""
-    """The topology's host if it is not this host, so that this command could not check for processes; otherwise ""."""
+    """The topology's host if it is another host, whose processes this command could not check; otherwise ""."""
     checkpoint: str = ""
-    """Place of the newest intact checkpoint; a newer one may have completed since the state manager was last read."""
+    """Location of the newest intact checkpoint; a newer one may have completed since the state was last read."""
     ended_on_engine: int = 0
-    """Number of containers that this command, and not the scheduler, has requested the engine to end."""
+    """Number of containers whose end this command, and not the scheduler, requested from the engine."""
     files_on: tuple[str, ...] = ()
-    """Hosts of these containers, on which files are left if the engine killed the containers before they finished."""
+    """Hosts of the containers counted by `ended_on_engine`; files remain there if one was killed before it finished."""
     may_run: list[str] = field(default_factory=list)
     """Containers on an engine whose end is unconfirmed. They are also in `remains`, unless a user forces the
     removal.

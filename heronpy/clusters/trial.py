@@ -1,4 +1,4 @@
-"""Runs a test container on a cluster, to test whether its host has this Python and heronpy, and reaches this host.
+"""Runs a test container on a cluster: checks whether its host has this Python and heronpy, and can reach this host.
 
 The container is an ordinary job of the engine with its own id, and is removed after the trial. Its report arrives
 over plain TCP on one port that is open only during the trial, and is accepted only with the trial's secret, which the

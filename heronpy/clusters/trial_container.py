@@ -15,7 +15,7 @@ CONNECT_S = 3.0
 
 
 def looked_up(folders: dict[str, str]) -> dict[str, str]:
-    """Map from folder to problem: the folder is not shared with this host if its test file is missing or differs."""
+    """Map from folder to problem, for folders whose test file, written by the calling host, is missing or differs."""
     wrong = {}
     for folder, nonce in folders.items():
         try:
@@ -28,7 +28,7 @@ def looked_up(folders: dict[str, str]) -> dict[str, str]:
 
 
 def home_problem(home: str) -> str:
-    """Why the host's folder cannot be used; folders created for the test are removed again."""
+    """Why `home` (heron.engine.home) cannot be used; folders created for the test are removed again."""
     if not home:
         return ""
     missing, at = [], os.path.abspath(home)

@@ -131,7 +131,7 @@ def _outcome(
             return found
         if found is Outcome.ROLLED_BACK:
             raise ClusterError(
-                "the update was rolled back and the topology runs as before, after its topology master ended;"
+                "after the topology master ended, the update was rolled back and the topology runs as before;"
                 f" see 'heron logs {session.target} {name} tmaster' for the reason"
             )
         if found is Outcome.OVERTAKEN:

@@ -27,7 +27,7 @@ class EngineError(HeronError):
 
 
 class EngineFatalError(EngineError, FatalError):
-    """A permanent refusal, for example because of an unknown partition, image or command, or a missing permission."""
+    """A permanent refusal, caused for example by an unknown partition, image or command, or a missing permission."""
 
 
 class EngineAwayError(EngineError, RetryableError):
@@ -91,7 +91,7 @@ class Request:
 
 
 def alike(requests: Iterable[Request]) -> list[list[Request]]:
-    """Group requests that differ only in their container. An engine accepts or refuses all requests of a group."""
+    """Group requests that differ only in their container. An engine accepts or refuses a group as a whole."""
     found: dict[Request, list[Request]] = {}
     for one in requests:
         found.setdefault(replace(one, container=0), []).append(one)
@@ -224,7 +224,7 @@ class Engine(Protocol):
         """
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """Ask the objects to end; processes that remain after `grace_s`, or the engine's own grace, are killed.
+        """Ask the objects to end; processes that remain after `grace_s`, or the engine's own limit, are killed.
 
         An object that no longer exists is not an error.
         """

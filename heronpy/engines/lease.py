@@ -68,7 +68,7 @@ class LeaseTimes(Struct, frozen=True):
             raise ConfigError(f"permit_s is {self.permit_s:g} but must be at least lost_s ({self.lost_s:g})")
 
     def silence_from(self, now: float, alone: bool) -> float:
-        """The time until which an earlier scheduler may still grant leases, if this scheduler takes the permit now.
+        """The time until which an earlier scheduler may still grant leases, if this one gets the permit to grant now.
 
         `alone` means that all earlier schedulers are confirmed to have ended.
         """
@@ -119,7 +119,7 @@ class Lease:
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until
 
     def is_in_doubt(self, now: float) -> bool:
-        """Whether half of the lease has expired, so that the state manager must be asked if a scheduler exists."""
+        """Whether half of the lease has expired; if so, ask the state manager whether a scheduler exists."""
         return self._fencing is Fencing.LEASE and self.epoch > 0 and now >= self.until - self._times.fence_s / 2
 
     def _sent_at(self, number: int) -> float | None:

@@ -86,7 +86,7 @@ def _kubernetes(settings: HasSettings, topology_id: str, command: Sequence[str])
 
 
 def scraped_port(settings: HasSettings) -> int:
-    """The port of container 0's metrics page if it is fixed and other hosts can reach it; else 0."""
+    """The fixed port of container 0's metrics page; 0 if the port is not fixed, or if the page is on loopback."""
     from heronpy.net.addresses import is_loopback
 
     executor = settings_for(settings, ExecutorSettings)
@@ -175,7 +175,7 @@ OWN: Mapping[str, Opener] = {"kubernetes": _kubernetes, "local": _local, "slurm"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Initial settings of a cluster, by room and field, and lines to print."""
+    """Initial settings of a cluster, by group and field, and lines to print."""
 
     values: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
     #: By room.
@@ -235,7 +235,7 @@ def _spark_profile(variables: Mapping[str, str]) -> Profile:
 
 
 def master_of(defaults: str) -> str:
-    """The master that the text of a spark-defaults.conf names; "" if it names none."""
+    """The Spark master that the text of a spark-defaults.conf names; "" if it names none."""
     found = re.findall(r"^\s*spark\.master(?:\s*[=:]\s*|\s+)(\S+)\s*$", defaults, re.MULTILINE)
     return str(found[-1]) if found else ""
 

@@ -54,7 +54,7 @@ def refuse_other_input(
     """Raise BatchRefusedError if a command that would continue an unfinished run gives a spout different input.
 
     `before` is the topology of the run. If `resume` is true, the run keeps the work units of an earlier version of the
-    program, and so the input splits that the earlier version has listed.
+    program, and therefore also the input splits that version listed.
     """
     known = {(stage.spout, stage.source) for stage in divide(before)}
     for stage in stages:

@@ -1,6 +1,6 @@
 """The environment of the processes that a command starts.
 
-Importing this module is cheap, because some commands start a process first.
+This module must be cheap to import, because some commands start a process before they do anything else.
 """
 
 from __future__ import annotations

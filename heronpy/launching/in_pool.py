@@ -90,7 +90,7 @@ def fitted(
     repacked: Callable[[int], plan_pb2.PackingPlan],
     requests: Callable[[plan_pb2.PackingPlan], Mapping[int, ResourceRequest]],
 ) -> plan_pb2.PackingPlan:
-    """Return a packing plan whose containers all fit into a slot, if any number of containers achieves this."""
+    """Return a packing plan with enough containers for each to fit into a slot, or else the last plan tried."""
     sizes, found = slot_sizes(session, pool), plan
     for count in range(len(plan.containers) + 1, sum(len(one.instances) for one in plan.containers) + 1):
         if not size_problem(requests(found), sizes):

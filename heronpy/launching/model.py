@@ -41,7 +41,7 @@ class Loaded(Struct, frozen=True):
     """The program and its arguments."""
     argv_names_topology: bool = False
     plain: tuple[str, ...] = ()
-    """Components that keep a plain State, which belongs to single tasks."""
+    """Components that keep a plain State, whose content belongs to single tasks."""
 
 
 class Kept(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Restore(Struct, frozen=True):
 
 
 class Planned(Struct):
-    """A topology that has passed every check without side effects."""
+    """A topology that has passed every check that has no side effects."""
 
     topology: topology_pb2.Topology
     logical: LogicalPlan

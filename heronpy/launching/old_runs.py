@@ -24,7 +24,7 @@ def forget(session: Session, folder: Path, topology: str, keep: int, like: str) 
     """Remove the runs below a folder that are too old, and all but the newest runs of one topology.
 
     The caller holds the lock of this topology. The run `like` is kept, because another run takes its input from `like`.
-    The next call retries a run that cannot be removed now.
+    If a run cannot be removed now, the next call tries again.
     """
     with suppress(HeronError, OSError):
         _forget(session, folder, topology, keep, like)

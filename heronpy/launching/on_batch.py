@@ -1,4 +1,4 @@
-"""Begins a submit with `--mode batch` or `--mode auto`: chooses the mode and the run, and undoes changes on a failure.
+"""Begins `heron submit` in mode `batch` or `auto`: chooses the mode and the run, and undoes changes on a failure.
 
 All checks come before the folder of a run is made or changed.
 """

@@ -37,8 +37,8 @@ def choose(
 ) -> Restore | None:
     """Return the checkpoint to start from; None means to start empty. Raises an error if neither is possible.
 
-    With `run`, only checkpoints of the topology with this id count as the latest. `stopping` is the
-    parallelism of a running topology whose next savepoint must fit, as far as its latest checkpoint shows.
+    With `run`, only checkpoints of the topology with this id count as the latest. With
+    `stopping`, the parallelism of a running topology, its predicted next savepoint is checked instead.
     """
     topology, settings = planned.topology, settings_for(planned.resolved, CheckpointSettings)
     _refuse_conflicts(topology)

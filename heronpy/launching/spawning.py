@@ -26,7 +26,7 @@ LOG_TAIL_LINES = 30
 
 
 class ReportedError(HeronError):
-    """An error with a report, such as the end of a log, that is shown before the error's sentence."""
+    """An error with a report, such as the tail of a log, that is shown before the error's sentence."""
 
     def __init__(self, text: str, report: str) -> None:
         super().__init__(text)
@@ -77,7 +77,7 @@ def wait_scheduler(
 
 
 def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> HeronError:
-    """Return the error for a scheduler that has ended, with the end of its log. If the host refused the topology, the
+    """Return the error for a scheduler that has ended, with the tail of its log. If the host refused the topology, the
     error contains only the reason.
     """
     from heronpy.procs.child_log import last_line_of  # needed only when a submit fails

@@ -171,7 +171,7 @@ def environment_digest(engine: EngineSettings) -> str:
 
 
 def _warn_of_files(conf: Mapping[str, object], warn: Warn) -> None:
-    """Warn about files that Spark's driver sends to any client, without authentication."""
+    """Warn about files that Spark's driver sends to any client without authentication."""
     named = sorted(_HANDED_OUT.intersection(conf))
     if named:
         warn(
@@ -295,7 +295,7 @@ def _made(
 
 @contextmanager
 def _marked(session: Session, name: str) -> Iterator[None]:
-    """Publish that a submit is in progress, if its name is free: without a scheduler the topology would look dead."""
+    """Publish, if the name is free, that a topology is being submitted, which would look dead without a scheduler."""
     # Under the lock, no other command submits or kills the topology, so this result is final.
     refuse_taken(session, name)
     with closing(session.open_state()) as state:  # closing it removes its ephemerals
@@ -407,7 +407,7 @@ def make_private(folder: Path) -> None:
 
 
 def _make_keys(spec: LaunchSpec) -> None:
-    """Create new keys for each submit; none if no process listens on the network."""
+    """Create new keys for this submission; none if no process listens on the network."""
     curve.remove(spec.working_dir)
     if transport.choose(settings_for(spec, SecuritySettings)) is transport.Transport.TCP:
         curve.generate(spec.working_dir)

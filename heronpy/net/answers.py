@@ -1,7 +1,7 @@
 """Answers to requests that only read: a struct of `heronpy.views`, as MessagePack in an `Answer`. Pure.
 
-A topology master or an executor creates the struct, and a client decodes it and checks all types. The kind
-distinguishes an answer from another release from a damaged answer.
+A topology master or an executor creates the struct, and a client decodes it and checks all types. The name
+of the struct (`kind`) shows whether an unreadable answer comes from another release.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class Authenticator:
     def __init__(
         self, keys: Keys, context: zmq.Context[Any] | None = None, users: Mapping[bytes, str] | None = None
     ) -> None:
-        """`users` maps further public keys, in Z85, to their owners (see `ControlServer.user`), who are never ""."""
+        """`users` maps further public keys, in Z85, to the names of owners, never "" (see `ControlServer.user`)."""
         self._domain = keys.domain.encode()[:255]
         admitted = {keys.client.public: "", **(users or {})}
         #: Key, in ZeroMQ's form, to its user.

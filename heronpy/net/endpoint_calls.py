@@ -123,7 +123,7 @@ class Calls:
         return call
 
     def _sendable(self) -> Iterator[Call]:
-        """The requests that may be sent: only `open` until the session is open, then all except newer changes."""
+        """The requests that may be sent: only `open` until the session is open, then all, but one change at a time."""
         has_change = False
         for call in self.under_way.values():
             if (call.what == "open") is self.is_open or (call.what in _CHANGES and has_change):
@@ -136,7 +136,7 @@ class Calls:
             yield call
 
     def _gone(self) -> None:
-        """Open the session that the endpoint has lost again, and then send all requests again."""
+        """Reopen the session that the endpoint has lost, and then send all requests again."""
         self.is_open = False
         for request, call in list(self.under_way.items()):
             if call.what == "keep":
@@ -153,6 +153,6 @@ class Calls:
         self.start(body)
 
     def _awaits(self) -> int:
-        """The number of the oldest unanswered request for a value; the next number if there is none."""
+        """The number of the oldest unanswered request that reads a value; the next number if there is none."""
         values = [request for request, call in self.under_way.items() if call.what == "get"]
         return min(values) if values else max(self.under_way, default=-1) + 1

@@ -3,7 +3,7 @@
 The pairs differ from the pairs for links between containers; the join token contains the client's pair. A process with
 a join token can send the hello for any submission that has not sent it yet, and so act for this submission: a join
 token must be as secret as the topology. All other requests of a submission need the submission's own secret, which the
-endpoint derives from the secret key and sends in its answer to the hello. No submission's secret is therefore stored.
+endpoint derives from the secret key and sends in its answer to the hello. The endpoint thus stores no such secret.
 """
 
 from __future__ import annotations

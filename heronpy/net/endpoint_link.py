@@ -1,4 +1,4 @@
-"""One session with the control endpoint: its connection, and the thread that uses the socket. `endpoint_calls` decides.
+"""One session with the control endpoint: its connection, and the thread that uses the socket (see `endpoint_calls`).
 
 Any thread may use `call`. Invariants: no call waits longer than `patience`, which is short in the thread of an event
 loop. Losing the connection does not end the session: only the endpoint ends it.
@@ -91,7 +91,7 @@ class EndpointLink:
 
     @property
     def opened(self) -> int:
-        """How often the session was opened. Watches and ephemerals from before the last opening may be lost."""
+        """How many times the session was opened. Watches and ephemerals from before the last opening may be lost."""
         return self._calls.opened
 
     def call(self, body: endpoint_pb2.StateCall, what: str) -> endpoint_pb2.StateAnswer:

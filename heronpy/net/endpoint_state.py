@@ -3,9 +3,9 @@ endpoint.
 
 The root is the file with the join token; the container's session credential is in the same folder (`join_token.py`). A
 killed process loses its ephemerals and locks after the session timeout; a process that closes its manager loses them
-immediately. After the scheduler has restarted, or after the process itself has been silent, it opens its session again.
-It keeps the ephemerals that still exist, and recreates missing ephemerals unless another process has created them. A
-lock is not restored; its holder gets a warning.
+immediately. After the scheduler has restarted, or after the process itself has been silent, the process reopens its
+session. It keeps the ephemerals that still exist, and recreates missing ephemerals unless another process has created
+them. A lock is not restored; its holder gets a warning.
 
 If a write got no answer because the scheduler ended, it is repeated. The endpoint then recognises a successful first
 attempt by version and content. If two processes write the same bytes over the same version at that moment, the endpoint

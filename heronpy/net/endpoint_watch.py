@@ -191,4 +191,4 @@ class Watches:
             try:
                 watch.callback(watch.path)
             except Exception:
-                log.exception("the callback that watches state node %r raised", watch.path)
+                log.exception("the callback that watches state node %r raised an exception", watch.path)

@@ -4,7 +4,7 @@ A socket in the file system is as safe as its folder: libzmq accepts every proce
 with sockets or keys therefore have mode 0700. A folder that belongs to another user, that others may enter, or that is
 a symbolic link is refused and never corrected, because another user may have planted its contents.
 
-Secrets that an orchestrator mounts belong to root and consist of links, so they follow another rule: see
+Secrets that an orchestrator mounts belong to root and consist of links, so a different rule applies: see
 `read_mounted`.
 """
 

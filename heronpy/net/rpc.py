@@ -1,6 +1,6 @@
 """Control messages: one protobuf Envelope per ZeroMQ message, either one-way or as request and reply.
 
-Control messages use separate sockets, so they never wait behind data (decision D4). Every wait has a deadline; a
+Control messages use separate sockets, so they never wait behind data. Every wait has a deadline; a
 request to a dead peer raises a DeadlineError that names the peer. Invalid messages from a peer are counted and dropped:
 they never end a process.
 """
@@ -73,7 +73,7 @@ def wrap(body: Message, request_id: int = 0, reply: bool = False, topology_id: s
 
 
 def seal(envelope: control_pb2.Envelope) -> bytes:
-    """Serialize an Envelope with a checksum, because TCP's 16-bit checksum misses some damage (F14)."""
+    """Serialize an Envelope with a checksum, because TCP's 16-bit checksum misses some damage."""
     data = envelope.SerializeToString()
     return data + _CHECKSUM + zlib.crc32(data).to_bytes(4, "little")
 

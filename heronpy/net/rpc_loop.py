@@ -251,6 +251,6 @@ class ControlClient:
         """Close the socket; pending calls raise LostReplyError."""
         for waiter in self._waiting.values():
             if not waiter.done():
-                waiter.set_exception(LostReplyError(f"the connection to {self.endpoint} was closed before it answered"))
+                waiter.set_exception(LostReplyError(f"the connection to {self.endpoint} was closed without an answer"))
         self._close_monitor(self._socket.sock)
         self._socket.close()

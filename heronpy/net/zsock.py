@@ -47,7 +47,7 @@ def configure(
     """Set the options that all sockets of heronpy share; returns the socket.
 
     `heartbeat` is for the connecting side of TCP links; for ipc the kernel reports a dead peer immediately. A silent
-    peer is disconnected at most `heartbeat_ms` later than HEARTBEAT_TIMEOUT_MS.
+    peer is disconnected after HEARTBEAT_TIMEOUT_MS, or at most `heartbeat_ms` later.
     """
     sock.setsockopt(zmq.LINGER, 0)
     sock.setsockopt(zmq.SNDHWM, hwm)

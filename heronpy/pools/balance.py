@@ -125,10 +125,10 @@ def balance(owners: Mapping[int, int], loads: Mapping[int, Size], slots: Iterabl
         there, back = best_step(known, hot, cold)
         changed = [shard for shard in (there, back) if shard is not None]
         if not changed:
-            why = f"slot {hot} is {shares[hot]:.0%} full, and no move or swap with the least loaded slot lowers it"
+            why = f"slot {hot} is {shares[hot]:.0%} full, and no move to or swap with the emptiest slot helps"
             return Balanced(moves, f"{why}; the mean is {mean:.0%}")
         if len(moves.keys() | set(changed)) > budget:
-            return Balanced(moves, f"slot {hot} is {shares[hot]:.0%} full, the mean is {mean:.0%}; more moves follow")
+            return Balanced(moves, f"slot {hot} is {shares[hot]:.0%} full; the mean is {mean:.0%}; more moves follow")
         for one, source, target in ((there, hot, cold), (back, cold, hot)):
             if one is not None:
                 known.give(one, known.take(one, source), target)
@@ -165,7 +165,7 @@ def best_step(known: Loads, hot: int, cold: int) -> tuple[int | None, int | None
 
 
 def is_uneven(counts: Mapping[int, int]) -> bool:
-    """Whether a slot has less than half of its fair number of shards."""
+    """Whether any slot has less than half of its fair number of shards."""
     return min(counts.values()) < sum(counts.values()) / len(counts) / 2
 
 

@@ -119,7 +119,7 @@ class Keeper:
         """Decide which map to write and which slots to end. `loads` are by shard; shards in `new` run no container
         yet, so any slot can take them at no cost.
 
-        `ready` contains the shards that can move without a loss; None means all shards.
+        `ready` contains the shards that can move without losing tuples; None means all shards.
         """
         paused = self._last_now is not None and now - self._last_now > OWN_STALL_S
         self._last_now = now

@@ -91,7 +91,7 @@ class Owner(Struct, frozen=True, array_like=True):
     to: int = 0
     """The next slot of the shard, which the current slot must drop; 0 if the shard stays."""
     moved: bool = False
-    """Whether the previous slot has dropped the shard on request, so that no container was lost."""
+    """Whether the previous slot has dropped the shard on request; if so, no container was lost."""
 
 
 class Map(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,11 +109,11 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
 
     epoch: int
     number: int
-    """Number of that map: the slot runs no container that the map does not assign to it."""
+    """Number of the map; the slot runs no container that this map does not assign to it."""
     records: dict[str, bytes] = {}
     """Map from `topology id/container` to the encoded proto ProcessRecord of the container's executor."""
     loads: dict[str, Size] = {}
-    """Map from `topology id/container` to the used resources, for containers that were measured long enough."""
+    """Map from `topology id/container` to the used resources, for containers that were measured for long enough."""
 
 
 class Run(Struct, frozen=True):
@@ -132,7 +132,7 @@ class Run(Struct, frozen=True):
         return self.spec.containers[self.container].ram_bytes
 
     def epoch(self, start: int, life: int = 0) -> int:
-        """Compute an executor's epoch from the map's number, the `life` of the slot's process and the `start`."""
+        """Compute an executor's epoch from the numbers of the map, the slot's process (`life`) and the `start`."""
         return (self.number << LIVES_BITS | life) << STARTS_BITS | start
 
 

@@ -158,7 +158,7 @@ def test_kill_works_whatever_the_configuration_says(heron: Heron, home: Path, to
     assert done.code == 0, done
     assert [line for line in done.err.splitlines() if not line.startswith("warning: left out: ")] == []
     assert len(done.err.splitlines()) == 7 and f"left out: {client} is not valid YAML" in done.err
-    assert "left out: --config-property 'rubbish' is not key=value" in done.err
+    assert "ignored --config-property 'rubbish', which is not key=value" in done.err
     started[0].wait(10)
 
 

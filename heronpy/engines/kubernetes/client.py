@@ -1,8 +1,8 @@
-"""A client of the API server with kubectl's credentials, deadlines, and the errors that the engine contract defines.
+"""Calls the API server with kubectl's credentials and with deadlines; raises the errors of the engine contract.
 
 The PyPI package `kubernetes` (extra `kubernetes`), imported by the first call, handles credentials and TLS. It reads a
-kubeconfig with its contexts, certificates, tokens and login commands, or inside a pod the service account. Requests and
-answers are plain JSON.
+kubeconfig with its contexts, certificates, tokens and login commands or, inside a pod, the service account. Requests
+and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ APPLIED = "application/apply-patch+yaml"
 
 
 class Api:
-    """Calls the API server as a context of a kubeconfig or as a pod's service account; safe to use from any thread."""
+    """Calls the API server with the credentials of a kubeconfig's context or of a pod; safe to use from any thread."""
 
     def __init__(self, context: str = "", namespace: str = "", deadline_s: float = DEADLINE_S) -> None:
         self._context = context
@@ -105,7 +105,7 @@ class Api:
 
     @property
     def configuration(self) -> Any:
-        """Server, credentials and certificates, as the package represents them."""
+        """Server, credentials and certificates, as a `Configuration` of the package `kubernetes`."""
         return self._open()[0]
 
     @property
@@ -221,7 +221,7 @@ _VERBS = {"GET": "read", "POST": "create", "DELETE": "delete", "PATCH": "patch"}
 
 
 def shut(opened: list[Any]) -> None:
-    """End an answer that another thread is reading with `lines`."""
+    """Close an answer that another thread is reading with `lines`."""
     for answer in opened:
         try:
             answer.shutdown()

@@ -18,7 +18,7 @@ AGAIN_S = 1.0
 
 
 class Following:
-    """Watches pods in one thread. `since` returns the number of lists and the version of the last list. `on_event`
+    """Watches pods in one thread. `since` returns the number of completed lists and the version of the last. `on_event`
     receives the kind of an event and the pod.
     """
 

@@ -27,8 +27,8 @@ _END_S: Final = 5.0
 
 
 def forwarded(api: Api, cluster: str, port: int) -> str:
-    """An address `tcp://127.0.0.1:N`, forwarded to a port of the pod of `heron cluster manifest`; "" if it does not
-    run.
+    """An address `tcp://127.0.0.1:N`, forwarded to a port of the pod of `heron cluster manifest`; "" if there is
+    no such pod.
 
     Raises EngineFatalError if permission is missing, and EngineAwayError for a temporary failure.
     """
@@ -116,7 +116,7 @@ def _say_end(far: Any) -> None:
 
 
 def _end(far: Any) -> None:
-    """Close a connection to the pod once all data is sent, because a reset would end the package's thread."""
+    """Close a connection to the pod once all data is sent, because a reset would end a thread of `kubernetes`."""
     _say_end(far)
     with suppress(OSError):
         far.settimeout(_END_S)

@@ -34,7 +34,7 @@ def name_of(node: Mapping[str, Any]) -> str:
 
 
 def usable(nodes: Iterable[Mapping[str, Any]], template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The ready nodes with the labels that the pod template selects, and only with taints that it tolerates.
+    """The ready nodes that have all labels that the pod template selects, and only taints that it tolerates.
 
     The template's affinities are ignored.
     """
@@ -82,7 +82,7 @@ def sizes(nodes: Iterable[Mapping[str, Any]]) -> list[NodeSize]:
 
 
 def may_avoid(request: Request, nodes: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a node outside `avoid` is large enough, so that the nodes in `avoid` can be excluded."""
+    """Whether the nodes in `avoid` can be excluded, because a node outside `avoid` is large enough."""
     for node in nodes:
         size = size_of(node)
         if size is not None and name_of(node) not in request.avoid:

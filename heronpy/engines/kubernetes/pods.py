@@ -71,7 +71,7 @@ class PodOptions:
 
 
 def pod(request: Request, options: PodOptions, command: Sequence[str], must_avoid: bool) -> dict[str, Any]:
-    """The pod of a submission; `must_avoid` excludes the avoided nodes, because the other nodes suffice."""
+    """The pod of a submission; `must_avoid` excludes all nodes in `request.avoid`, not only the barred nodes."""
     return merged(options.template, _own(request, options, command, must_avoid))
 
 
@@ -165,7 +165,7 @@ def labels(topology_id: str) -> dict[str, str]:
 
 
 def _mounts(template: Mapping[str, Any], folder: str) -> bool:
-    """Whether the template mounts a volume of its own at the folder in heronpy's container."""
+    """Whether the template mounts a volume at this folder of heronpy's container."""
     spec = template.get("spec") if isinstance(template, Mapping) else None
     containers = spec.get("containers") if isinstance(spec, Mapping) else None
     for one in containers if isinstance(containers, list) else ():

@@ -104,7 +104,7 @@ def _without_key(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _affinity(given: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The combined affinity: heronpy's condition is added to each of the template's node alternatives."""
+    """The combined affinity: heronpy's condition is added to each of the template's `nodeSelectorTerms`."""
     if not isinstance(given, Mapping):
         raise ConfigError("its spec.affinity is not a map")
     found: dict[str, Any] = _copied(given)

@@ -115,7 +115,7 @@ class LocalEngine:
         return this_host().name, self._command
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`; the next `list` kills processes that remain after the grace."""
+        """See `Engine.cancel`; the next `list` kills processes that remain after `grace_s`."""
         try:
             for file in self._files():
                 if file.name in engine_ids:
@@ -193,7 +193,7 @@ class LocalEngine:
         return {*hosts} & {this_host().name}
 
     def node_sizes(self) -> Sequence[NodeSize]:
-        """Empty, because nothing is reserved on this machine and so no container is too large."""
+        """Empty, because nothing is reserved on this machine, so no container is too large."""
         return []
 
     def check(self) -> Sequence[Found]:
@@ -221,7 +221,7 @@ def _number(file: Path) -> float | None:
 
 
 def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = lambda one: True) -> bool:
-    """Send a signal to the chosen living processes of a container; returns whether there was any."""
+    """Send a signal to the living processes that `chosen` selects; returns whether there were any."""
     import psutil
 
     found = False
@@ -234,7 +234,7 @@ def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = 
 
 
 def _code(file: Path, life: Life) -> int:
-    """The exit code from a container's shell; for a killed shell SIGKILL, or UNAVAILABLE after a reboot."""
+    """The exit code that a container's shell wrote; without one, UNAVAILABLE after a reboot, else that of SIGKILL."""
     known = _number(file.with_suffix(".code"))
     if known is None:
         known = exit_codes.UNAVAILABLE if life is Life.REBOOTED else _SIGNALLED + signal.SIGKILL

@@ -139,7 +139,7 @@ def _memory_mib(request: Request) -> int:
 def sbatch_arguments(
     batch: Sequence[Request], options: SlurmOptions, avoid: Sequence[str], chosen: str = ""
 ) -> list[str]:
-    """The sbatch command for requests that differ only in their container; `avoid` lists hosts of the cluster.
+    """The sbatch command for requests that differ only in their container; `avoid` lists hosts to exclude.
 
     `chosen` is the only node on which the containers may start.
     """

@@ -92,7 +92,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_gone(error: EngineFatalError | EngineAwayError) -> bool:
-    """Whether an error means that Slurm has no record of a job any longer."""
+    """Whether an error means that Slurm no longer has a record of a job."""
     return _GONE.search(str(error)) is not None
 
 
@@ -141,7 +141,7 @@ class Commands:
 class SlurmEngine:
     """The jobs of one topology. Each container runs `command` with the join token as standard input.
 
-    A cancelled job always gets the cluster's KillWait as its grace; `grace_s` is ignored.
+    A cancelled job always gets the cluster's KillWait as its grace period; `grace_s` is ignored.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SlurmEngine:
 
     # ---- commands -------------------------------------------------------------------------------
     def submit(self, requests: Sequence[Request]) -> dict[tuple[int, int], str]:
-        """Submit one job array for each group of equal requests. See `Engine.submit`."""
+        """Submit one job array for each group of equal requests and chosen node. See `Engine.submit`."""
         ids: dict[tuple[int, int], str] = {}
         if any(one.disk_bytes for one in requests) and not self._counts_disk():
             requests = [replace(one, disk_bytes=0) for one in requests]
@@ -231,7 +231,7 @@ class SlurmEngine:
         return set(text.split())
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`; the grace is the cluster's KillWait."""
+        """See `Engine.cancel`; the grace period is the cluster's KillWait."""
         if not engine_ids:
             return
         try:
@@ -406,7 +406,7 @@ class SlurmEngine:
 
 
 def check_output(folder: str) -> Found:
-    """Check whether jobs can write output into a folder, because a job without its output file ends immediately."""
+    """Check whether jobs can write output to a folder: Slurm ends a job whose output file cannot be created."""
     fix = "create it on a file system that all hosts share, writable only by you, or leave slurm.output_dir empty"
     try:
         check_root(folder, "slurm.output_dir")

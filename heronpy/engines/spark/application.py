@@ -45,7 +45,7 @@ OWNED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """An operator's settings for a cluster; raises ConfigError if one is missing or contradicts heronpy's own."""
+    """An operator's settings for a cluster; raises ConfigError for a missing or contradictory setting."""
 
     master: str
     #: Cores of each executor; 0: as requested by its largest container.
@@ -168,7 +168,7 @@ def _text(value: object) -> str:
 def placed(requests: Sequence[Request], owned: Sequence[Collection[int]]) -> tuple[list[list[Request]], list[Request]]:
     """Assign each request to the living application that owns its container; the other requests need a new application.
 
-    `owned` lists the containers of each living application. Returns the requests for each application, and the others.
+    `owned` lists the containers of each living application. Returns the requests for each application, and the rest.
     """
     by_application: list[list[Request]] = [[] for _ in owned]
     rest: list[Request] = []

@@ -145,7 +145,7 @@ class Driver:
         return silent if silent > limit_s else 0.0
 
     def idle_s(self) -> float:
-        """Seconds since all of the driver's jobs had ended; 0.0 if a job has not ended."""
+        """Seconds since this method first found that all jobs have ended; 0.0 if a job has not ended."""
         if any(not job.has_ended for job in self.jobs()):
             self._idle_since = None
             return 0.0

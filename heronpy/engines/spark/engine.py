@@ -94,7 +94,7 @@ class SparkEngine:
         }  # fmt: skip
 
     def cancel(self, engine_ids: Sequence[str], grace_s: float) -> None:
-        """See `Engine.cancel`. The control endpoint asks a container to end; Spark can only kill it after a wait."""
+        """See `Engine.cancel`. Spark kills a container only after the control endpoint has had time to stop it."""
         for who in filter(None, map(who_of, engine_ids)):
             for one in [one for one in self._waiting if (one.container, one.submission) == who]:
                 self._waiting.remove(one)
@@ -177,7 +177,7 @@ class SparkEngine:
         else:
             often = f"{APPLICATIONS.budget + 1} times within {APPLICATIONS.window_s / 60:g} minutes"
             self._failed_until = now + APPLICATIONS.window_s
-            self._failed = f"the Spark application ended {often}, the last time: {why}"
+            self._failed = f"the Spark application ended {often}; the last reason: {why}"
 
     @staticmethod
     def _now() -> float:

@@ -1,4 +1,4 @@
-"""Translates a job's state from its driver's reports to the engine contract. Pure.
+"""Translates a job's state, as its driver reports it, into the terms of the engine contract. Pure.
 
 An end is confirmed when the task has returned, because it waits for the container's first process, which leaves no
 other process behind. If the executor or driver of a job is lost, the processes of its task may still be running.
@@ -93,8 +93,8 @@ def after_driver(job: Job, was_ready: bool, why: str) -> Job:
 
 
 def seen_of(job: Job, starting: bool = False, why: str = "") -> Seen:
-    """Translate a job's state for the engine contract. `starting` is set while the application starts; `why` is the
-    reason.
+    """Translate a job's state for the engine contract. `starting` is set while the application starts; `why` says why
+    the job is queued.
 
     The host is left out, because the container itself reports the host name that users know.
     """
