@@ -81,7 +81,7 @@ class Offset(Struct, frozen=True):
     error: int
 
     def aged(self, age_ns: int) -> Offset:
-        """Return the offset with its error increased by the possible drift of the clocks during this time."""
+        """Return the offset with its error increased by the possible drift of the clocks in `age_ns`."""
         return Offset(self.offset, self.error + int(max(0, age_ns) * DRIFT))
 
 
@@ -94,8 +94,8 @@ def offset_of(sent_ns: int, at_ns: int, heard_ns: int) -> Offset:
 class ClockFilter:
     """Estimates the offset of another host's monotonic clock from at most `SAMPLES_MAX` round trips.
 
-    The other host answers a request with its time, which lies between this host's times of request and answer. The
-    estimate is the middle, with an error of at most half the round trip. Like NTP's clock filter (RFC 5905), this
+    The other host answers a request with its time, which was read between this host's request and the answer. The
+    estimate assumes the middle, with an error of at most half the round trip. Like NTP's clock filter (RFC 5905), this
     class uses the most precise sample of the last minute; the error of older samples grows, because clocks drift.
     """
 

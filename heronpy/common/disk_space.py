@@ -44,7 +44,7 @@ class Reserve:
         self._size = size_bytes
 
     def keep(self) -> None:
-        """Reserve the space, as far as it is available; costs one stat call if the space is already reserved."""
+        """Reserve the space, or as much of it as is available; costs one stat call if the space is already reserved."""
         with contextlib.suppress(OSError):
             if self._held() >= self._size:
                 return
@@ -74,7 +74,7 @@ class Reserve:
             return 0
 
     def _give(self, wanted_bytes: int) -> bool:
-        """Release this much of the reserve, or all of it if it is smaller; returns False if the reserve was empty."""
+        """Release `wanted_bytes` of the reserve, or all of it if smaller; returns False if the reserve was empty."""
         try:
             held = self._held()
             if held:

@@ -32,8 +32,8 @@ def setting(
     choices: tuple[str, ...] = (),
     absolute: bool = False,
 ) -> Any:
-    """Declare a field of a room with its documentation and range, which begins at 0 by default. `absolute`: the value
-    is an absolute path.
+    """Declare a field of a settings group with its documentation and range, which begins at 0 by default. `absolute`:
+    the value is an absolute path.
     """
     return Described(default, doc, low, high, choices, absolute)
 
@@ -48,7 +48,7 @@ class RoomType(StructMeta):
 
 
 class Room(Struct, frozen=True, metaclass=RoomType):
-    """Base class for the settings of one room."""
+    """Base class for one group of settings, which is the `<room>` in their keys `heron.<room>.<field>`."""
 
     described: ClassVar[dict[str, Described]]
 
@@ -93,9 +93,9 @@ class EngineSettings(Room, frozen=True):
     permit_s: float = setting(
         600.0, "Time for which a scheduler grants leases while it cannot reach the state manager.", low=1
     )
-    leave_s: float = setting(60.0, "Advance notice that a container gets before it has to end.", low=1)
+    leave_s: float = setting(60.0, "Advance notice that a container gets before it must stop.", low=1)
     start_s: float = setting(120.0, "Maximum time from a container's start on its host to its first message.", low=1)
-    poll_s: float = setting(2.0, "Interval at which the engine is asked for its list of containers.", low=0.2)
+    poll_s: float = setting(2.0, "Interval at which the engine is queried for its list of containers.", low=0.2)
     avoid_s: float = setting(600.0, "Time for which no container starts on a lost host.")
     endpoint_host: str = setting(
         "",
@@ -180,11 +180,11 @@ class IngestSettings(Room, frozen=True):
     )
     silent_s: float = setting(
         15.0,
-        "A worker that is silent for this long loses its units; workers report to the ledger three times as often.",
+        "A worker silent for this long loses its units; workers report to the ledger three times within this period.",
         low=1,
         high=1800,
     )
-    tries_max: int = setting(3, "Attempts at a unit before its bad bytes are located and cut out.", low=1, high=100)
+    tries_max: int = setting(3, "Attempts to process a unit before its bad bytes are cut out.", low=1, high=100)
     bad_max: int = setting(
         100,
         "Maximum number of bad ranges in one unit. A unit with more bad ranges fails, because the bytes are probably"
@@ -227,11 +227,11 @@ class BatchSettings(Room, frozen=True):
     keep_runs: int = setting(10, "Number of runs of a topology to keep; older runs are removed.", low=1, high=10_000)
     auto_allow: str = setting(
         "",
-        "With --mode auto: only topologies whose names match run as a batch; patterns, separated by commas. Empty:"
-        " all.",
+        "With --mode auto: patterns of topology names, separated by commas; only matching topologies run as a batch."
+        " Empty: all.",
     )
     auto_deny: str = setting(
-        "", "With --mode auto: topologies whose names match run as a stream; patterns, separated by commas."
+        "", "With --mode auto: patterns of topology names, separated by commas; matching topologies run as a stream."
     )
     auto_percent: float = setting(
         100.0, "With --mode auto: only this percentage of the permitted topologies runs as a batch.", high=100

@@ -19,7 +19,7 @@
         LateRpcError               because it could not finish in time
         AnswerError                the peer's answer cannot be read
       DeadlineError                an awaited event did not happen in time
-        LostReplyError             the peer ended first: the request may or may not have been carried out
+        LostReplyError             the peer stopped first: the request may or may not have been carried out
       LedgerError                  the ledger of a pipeline refuses a request
         NoPipelineError            because it has no pipeline with this name
         MovedLedgerError           because the pipeline has another partition map
@@ -76,7 +76,7 @@ class NoSpaceError(StateError):
 
 
 class DamagedStateError(StateError):
-    """The content of a node cannot be read, and a retry does not help (F24)."""
+    """The content of a node cannot be read, and a retry does not help."""
 
 
 class WireError(HeronError):
@@ -112,7 +112,7 @@ class DeadlineError(HeronError):
 
 
 class LostReplyError(DeadlineError):
-    """The peer ended before it answered: the request may or may not have been carried out."""
+    """The peer stopped before it answered: the request may or may not have been carried out."""
 
 
 class FencedError(HeronError):

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of processes that end themselves, named by reason."""
+    """Exit codes with which processes stop themselves, named after the reason."""
 
     OK = 0
     FAILURE = 1

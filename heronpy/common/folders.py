@@ -62,7 +62,7 @@ def make_output(folder: str | os.PathLike[str]) -> None:
 
 
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a file for writing; a new file has mode 0600, and a link in its place is refused (OSError)."""
+    """Open a file for writing; a new file has mode 0600. Raises OSError if the path is a link."""
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
@@ -75,7 +75,7 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
     """Write a file atomically; other users can never read it.
 
-    Without `durable`, the file is not synced to disk: for files that are written again after a machine crash.
+    Without `durable`, the file is not synced to disk; use this for files that are rewritten after a machine crash.
     """
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.urandom(6).hex()}")

@@ -12,7 +12,7 @@ by their instant), durations; UUIDs; ranges; arrays; deques. A class may define 
 with a rule. A value of any other type is hashed by its pickled bytes, with one warning per type, because equal
 values may pickle differently.
 
-The results are written into checkpoints: changing a rule moves keys between tasks.
+The results are written into checkpoints, so changing a rule moves keys between tasks.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def container_of(name: str) -> int:
 
 
 def bootstrap_id(container: int) -> str:
-    """Return the name of a container's first process on another host, which starts the executor."""
+    """Return the name of the process that starts a container's executor on another host."""
     return f"bootstrap-{container}"
 
 

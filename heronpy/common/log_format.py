@@ -79,7 +79,7 @@ def format_record(when: float, level: str, process: str, logger: str, message: s
 class Record(Struct, frozen=True):
     """One record of a log; `level` is "" for output that bypassed logging, such as a crash dump.
 
-    Raw output has `logger` "raw", and its message does not contain the mark.
+    Raw output has `logger` "raw", and its message does not contain the mark "raw | ".
     """
 
     when: float

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 
 class Permits:
-    """Permits that the event loop offers and coroutines take; the start and the cancellation of a wait call `wanted`.
+    """Permits that the event loop offers and coroutines take; `wanted` is called when a wait begins or is cancelled.
 
-    Invariants: while a coroutine waits, no permit is free; `given` is the number of permits whose coroutines have not
-    run since they got them.
+    Invariants: while a coroutine waits, no permit is free; `given` is the number of permits given to coroutines that
+    have not run since.
     """
 
     def __init__(self, wanted: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Every setting of every room, in one frozen struct per room: the only place where defaults are defined. Pure.
+"""Every setting, in one frozen struct for each group of settings: the only place where defaults are defined. Pure.
 
 A field contains its documentation and range, so that parsing, the commented files in conf/, the documentation and
 `heron config show` all read the same source. Invariants: each default is in the field's range, and the defaults satisfy
@@ -88,9 +88,9 @@ class InstanceSettings(Room, frozen=True):
     batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
     linger_max_us: float = _setting(
         1000.0,
-        "Longest time that an emitted tuple waits for its batch to fill. A task that sends rarely sends immediately. No"
-        " task sends to one destination more often than this, unless batches are full. A task that has not slept since"
-        " its last send is saturated and waits up to five times as long, for larger frames. 0: a tuple never waits.",
+        "Longest time that an emitted tuple waits for its batch to fill. A task that seldom sends does so immediately."
+        " No task sends to one destination more often than this, unless batches are full. A task that has not slept"
+        " since its last send is saturated and waits up to five times as long, for larger frames. 0: no tuple waits.",
         high=1_000_000,
     )
     in_queue_tuples_max: int = _setting(65536, "Upper limit of the capacity of the incoming queue, in tuples.", low=1)
@@ -223,7 +223,7 @@ class ExecutorSettings(Room, frozen=True):
     )
     usage_interval_s: float = _setting(
         2.0,
-        "Interval at which memory and CPU use of the processes is measured; twice as long while all processes are idle"
+        "Interval at which memory and CPU use of the processes are measured; twice as long while all processes are idle"
         " and none has a memory limit.",
         low=0.1,
     )
@@ -283,9 +283,9 @@ class PackingSettings(Room, frozen=True):
     )
     moves_percent: float = _setting(
         25.0,
-        "Share of the running tasks that an update may move to keep containers even, if the number of containers stays"
-        " the same. A moved task is restarted. If balance needs more moves, the update comes as close as this share"
-        " allows. Only the algorithm balanced moves tasks in such an update.",
+        "Share of the running tasks that an update may move to balance the containers, if the number of containers"
+        " stays the same. A moved task is restarted. If balance needs more moves, the update comes as close as this"
+        " share allows. Only the algorithm balanced moves tasks in such an update.",
         high=100,
     )
     container_padding_percent: float = _setting(
@@ -355,8 +355,8 @@ class CheckpointSettings(Room, frozen=True):
         0.1, "Minimum for interval_s of all topologies, which protects the other users of the store."
     )
     min_pause_s: float = _setting(0.0, "Shortest time between the end of one checkpoint and the start of the next.")
-    timeout_s: float = _setting(60.0, "A checkpoint that takes longer is aborted and counted.", low=0.1)
-    savepoint_timeout_s: float = _setting(600.0, "A savepoint that takes longer is aborted and counted.", low=0.1)
+    timeout_s: float = _setting(60.0, "A checkpoint that takes longer is aborted.", low=0.1)
+    savepoint_timeout_s: float = _setting(600.0, "A savepoint that takes longer is aborted.", low=0.1)
     aligned_timeout_s: float = _setting(
         1.0,
         "A checkpoint whose barriers take longer to pass the queues saves the tuples in flight instead of waiting for"
@@ -426,7 +426,7 @@ class CheckpointSettings(Room, frozen=True):
     )
     restore_budget: int = _setting(
         20,
-        "Number of restores after which the topology counts as failed. Only restores because of lost frames count, and"
+        "Number of restores after which the topology counts as failed. Only restores caused by lost frames count, and"
         " only within restore_window_s and without a complete checkpoint in between.",
     )
     restore_window_s: float = _setting(300.0, "Restores older than this no longer count.", low=1)
@@ -537,7 +537,7 @@ ROOMS: Final[Mapping[str, type[Room]]] = {
     "kubernetes": KubernetesSettings,
     "spark_engine": SparkEngineSettings,
 }
-"""Map from room name to the struct of the room's settings."""
+"""Map from the name of each group of settings to its struct."""
 
 ROOM_OF: Final[Mapping[type, str]] = {kind: room for room, kind in ROOMS.items()}
 

@@ -1,7 +1,7 @@
 """Typed settings: origin, checks and precedence of their values.
 
 Later sources take precedence: defaults in `setting_types`, `<conf>/<cluster>/<room>.yaml`, the topology's own config,
-the config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
+the config of one component (`instance` settings only), `--config-property`.  Outside the YAML files a key is
 `heron.<room>.<field>`. Invariants: Every resolved value has its declared type and is in its range. The origin of each
 value is known. An unknown `heron.*` or `topology.*` key is an error that names the nearest key, unless it is a key of
 Apache Heron. Any other key belongs to the user and is kept unchanged.
@@ -39,7 +39,7 @@ _FALSE: Final = frozenset({"false", "no", "off"})
 
 
 class Setting(Struct, frozen=True):
-    """One field of one room, for documentation and tools."""
+    """One setting, for documentation and tools."""
 
     room: str
     name: str
@@ -54,7 +54,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The full key, which is used outside the room's YAML file."""
+        """The full key, as used everywhere except in the group's own YAML file."""
         return f"heron.{self.room}.{self.name}"
 
     @property
@@ -93,11 +93,11 @@ class Resolved(Struct, frozen=True):
     """All settings of one topology, ready for its launch file."""
 
     settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Map from room to field to value."""
+    """Map from settings group to field to value."""
     origins: dict[str, str] = field(default_factory=dict)
-    """Map from `room.field`, or `instance.field@component`, to the origin of the value."""
+    """Map from `group.field`, or `instance.field@component`, to the origin of the value."""
     component_settings: dict[str, dict[str, SettingValue]] = field(default_factory=dict)
-    """Map from component to the fields of room `instance` that the component overrides."""
+    """Map from component to the `instance` settings that the component overrides."""
     ignored: list[str] = field(default_factory=list)
     """A sentence for each key or file that has no effect."""
 
@@ -113,7 +113,7 @@ class HasSettings(Protocol):
 
 
 def describe() -> Iterator[Setting]:
-    """Yield every setting, in the order of the rooms."""
+    """Yield every setting, in the order of `ROOMS`."""
     for room, cls in ROOMS.items():
         for name, item in cls.described.items():
             suffix = max((end for end in _UNITS if name.endswith(end)), key=len, default="")
@@ -270,7 +270,7 @@ def settings_for(launch: HasSettings, kind: type[S], component: str | None = Non
         if f"heron.{room}.{name}" not in _SETTINGS:
             raise ConfigError(
                 f"the launch file has unknown setting heron.{room}.{name}; it was written by"
-                " another release of heronpy: submit the topology again"
+                " another release of heronpy; submit the topology again"
             )
     return kind(**values)
 

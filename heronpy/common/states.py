@@ -1,4 +1,4 @@
-"""The states of topologies, tasks and processes on the wire: which states are up, and names for people. Pure."""
+"""The states of topologies, tasks and processes on the wire: which states count as up, and names for people. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def has_failed(status: control_pb2.StatusReply) -> bool:
 
 
 def start_phases(start: control_pb2.StartTimes) -> dict[str, float]:
-    """Return how long each finished phase took in seconds; may be negative if the clocks of two hosts differ."""
+    """Return the seconds that each finished phase took; they may be negative if the clocks of two hosts differ."""
     found: dict[str, float] = {}
     before = start.begun_at
     for name, (field, _) in START_PHASES.items():

@@ -172,7 +172,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
 FILES: Final = frozenset(
     "client cluster downloader healthmgr heron_internals metrics_sinks override stateful uploader".split()
 )
-"""Files of an Apache configuration folder, without `.yaml`, that belong to no room."""
+"""Files of an Apache configuration folder, without `.yaml`, that correspond to no settings group."""
 
 
 def is_system_key(key: str) -> bool:

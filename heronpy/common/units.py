@@ -72,7 +72,7 @@ def parse_duration_s(value: float | str) -> float:
 
 
 def format_bytes(count: int) -> str:
-    """Format bytes with at most one digit after the point; exact if the size is a whole unit."""
+    """Format bytes with at most one digit after the point; exact if the size is a whole number of units."""
     sign = "-" if count < 0 else ""
     size = abs(count)
     for name, unit in (("TB", TB), ("GB", GB), ("MB", MB), ("KB", KB)):

@@ -3,7 +3,7 @@
 A minute is healthy if the component caused no problem: it was not full, the spouts were not held back, and none of its
 tasks ended. If a dependency is slower than usual, more tasks do not help. If the component waits long in every healthy
 minute, the waits are usual, and more tasks help. The baseline counts minutes by hour and duration, so the number of
-components bounds its memory. A successor gets one median per component.
+components bounds its memory. A new topology master gets one median per component.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Baseline:
             del self._hours[old]
 
     def kept(self) -> list[control_pb2.MinutesLedger.Usual]:
-        """Return the baseline for a successor: each component's median, number of minutes, and newest minute."""
+        """Return the data for a new topology master: each component's median, number of minutes, and newest minute."""
         found: defaultdict[str, Counter[int]] = defaultdict(Counter)
         newest: dict[str, int] = {}
         for hour, counts in sorted(self._hours.items()):
@@ -72,7 +72,7 @@ class Baseline:
         ]
 
     def take_over(self, kept: Iterable[control_pb2.MinutesLedger.Usual]) -> None:
-        """Continue with a predecessor's baseline; invalid entries are ignored."""
+        """Continue with the previous topology master's baseline; invalid entries are ignored."""
         for one in kept:
             if one.component and isfinite(one.wall_s) and one.wall_s > 0 and 0 < one.minutes <= 60 * HOURS:
                 self._count(one.number, one.component, one.wall_s, one.minutes)

@@ -26,7 +26,7 @@ _QUOTE_PROCESSES = frozenset((Verdict.FAILED, Verdict.DOWN, Verdict.MEMORY, Verd
 
 
 def finding_of(finding: Finding, cluster: str, topology: str, job: bool = False) -> shapes.Finding:
-    """Return a finding as text, with its sentence without the user's values."""
+    """Return a finding as text; `unquoted` is its sentence without the user's values."""
     said = sentence(finding, topology)
     return shapes.Finding(
         verdict=finding.verdict.value,

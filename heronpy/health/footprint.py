@@ -130,7 +130,7 @@ def full_disks(signals: Signals) -> Iterator[Finding]:
 
 
 def footprints(signals: Signals) -> Iterator[Finding]:
-    """Yield findings about components whose tasks use too much; each finding names the task that uses most."""
+    """Yield findings about components whose tasks use too much; each finding names the task that uses the most."""
     for component in signals.components:
         tasks = signals.of(component)
         yield from _worst(tasks, Verdict.PROCESSES, lambda task: _processes(task, signals))

@@ -67,7 +67,7 @@ def signals_of(
     """Return the figures from one set of answers.
 
     `now` is wall time. `asked_s` is the requested window, and `age_s` is the time since the topology's first figures.
-    Ends of processes count for `TIMES.window_s`. If `events` is None, ends and changes are unknown.
+    Exits of processes count for `TIMES.window_s`. If `events` is None, exits and changes are unknown.
     """
     topology = status.plan.topology
     spouts = {spout.comp.name for spout in topology.spouts}

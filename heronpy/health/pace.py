@@ -113,7 +113,7 @@ def drains_s(signals: Signals, component: str) -> float | None:
 
 
 def held_share(signals: Signals) -> float:
-    """Return the share of the window in which spouts were held back; 0 if that is over and some input has ended."""
+    """Return the share of the window in which spouts were held back; 0 if none is now and some input has ended."""
     over = signals.held_now == 0.0 and not signals.culprits and any(task.ended for task in signals.tasks)
     return 0.0 if over else signals.held
 

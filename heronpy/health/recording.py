@@ -29,7 +29,7 @@ def to_json(signals: Signals) -> dict[str, Any]:
 
 
 def head(topology: str) -> str:
-    """Return the first line of a file, without its line end."""
+    """Return the first line of a file, without its newline."""
     return json.dumps({"format": FORMAT, "version": VERSION, "topology": topology}, separators=(",", ":"))
 
 

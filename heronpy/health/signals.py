@@ -103,9 +103,7 @@ class HostSignals(Struct):
 
 
 class HotSpots(Struct):
-    """A task's hottest code line, sampled each second, and most frequent key, with their shares of the samples. ""
-    means unknown.
-    """
+    """A task's hottest code line and most frequent key, each with its share of the samples; "" means unknown."""
 
     samples: int = field(default=0, name="looks")
     keyed: int = 0

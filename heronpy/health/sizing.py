@@ -66,7 +66,7 @@ def spouts_too_few(component: str, signals: Signals) -> dict[str, float] | None:
 
 
 def spare_minutes(signals: Signals) -> int:
-    """Return the number of minutes for which fewer tasks must have sufficed before the component is reduced."""
+    """Return the number of minutes for which fewer tasks must have sufficed before the component is scaled down."""
     return max(1, ceil(signals.times.spare_s / 60))
 
 

@@ -61,7 +61,7 @@ def _catching_up(f: Finding, topology: str) -> str:
     if n["published"]:
         return f"{topology} is catching up: {_of_units(n)}"
     window = format_duration(round(n["window_s"]))
-    return f"{topology} is processing units: {_of_units(n)}, nothing was published in the last {window}"
+    return f"{topology} is processing work units: {_of_units(n)}; nothing was published in the last {window}"
 
 
 def _changing(f: Finding, topology: str) -> str:
@@ -401,7 +401,7 @@ def _processes(f: Finding, topology: str) -> str:
 
 def _fewer_processes(f: Finding, where: str) -> str:
     what = "threads" if "threads" in f.figures else "processes"
-    return f"make {f.component} end the {what} that it starts, or use a pool; heron stacks {where} {f.task}"
+    return f"make {f.component} stop the {what} that it starts, or use a pool; heron stacks {where} {f.task}"
 
 
 def _descriptors(f: Finding, topology: str) -> str:

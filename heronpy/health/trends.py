@@ -72,7 +72,7 @@ class Before(Struct, frozen=True):
 
 
 def before_update(signals: Signals) -> Before | None:
-    """Return the state before the last update; None if that plan is unknown or still current."""
+    """Return the state before the last update; None if the plan at that time is unknown or still current."""
     plans = signals.minutes("", "plan_version")
     changed = _updated_in(signals, len(plans))
     known = [int(version) for version in plans[: max(0, changed)] if version]
@@ -181,8 +181,8 @@ def memory_growth(signals: Signals, component: str) -> Growth | None:
 def steady_growth(trail: Sequence[tuple[float, float]]) -> Growth | None:
     """Return the memory growth of one process; None unless it has been steady for half a minute, up to the last point.
 
-    Growth is steady if each third of the time has its share of the growth, the last third no less than the first, and
-    no memory is freed. The growth of a cache or a warm-up slows down, and a garbage collector frees memory.
+    Growth is steady if all thirds of the time have similar growth, the last not much less than the first, and hardly
+    any memory is freed. The growth of a cache or a warm-up slows down, and a garbage collector frees memory.
     """
     known = [(-age_s, size) for age_s, size in trail]
     known = [point for point in known if point[0] >= known[0][0] + TIMES.warm_s]
@@ -209,7 +209,7 @@ def _is_steady(points: Sequence[tuple[float, float]], per_s: float) -> bool:
 
 
 def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float:
-    """Return the seconds, up to the last full minute, for which tasks were this busy or spouts held back this much."""
+    """Return the seconds, up to the last full minute, for which the busy or the held share was at least this high."""
     shares, holds = signals.minutes(component, "busy")[::-1], signals.minutes("", "held")[::-1]
     found = 0
     for number in range(max(len(shares), len(holds))):

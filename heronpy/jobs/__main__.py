@@ -1,4 +1,4 @@
-"""`python -m heronpy.jobs --cluster C --part P`: the syncer or the scaler of a cluster's jobs, below a guardian."""
+"""`python -m heronpy.jobs --cluster C --part P`: the syncer or scaler of a cluster's jobs, as a guardian's child."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heronpy.scheduler.guardian import Pulse, guard
 
 
 def main() -> int:
-    """Start the guardian and, below it, the manager; returns the exit code of the process."""
+    """Start the guardian with the manager as its child; returns the exit code of the process."""
     parser = argparse.ArgumentParser(prog="heronpy.jobs", description="The manager of a cluster's jobs.")
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--part", choices=("syncer", "scaler"), required=True)

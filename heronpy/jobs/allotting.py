@@ -1,5 +1,5 @@
 """Allots pools to jobs: computes the claims of jobs from their documents and current state. `heronpy.scaling.capacity`
-decides about the claims.
+decides which claims are granted.
 
 Whenever the syncer looks at a job in a pool, the pool is allotted to all of its jobs together. The last allotment of a
 job is part of `Running`, so another syncer can continue from it.
@@ -405,7 +405,7 @@ def _program(store: Store, view: View) -> LogicalPlan:
 def check_fixed(store: Store, job: str, before: View | None, after: View) -> None:
     """Raise RequestError if a change, or a new job (`before` is None), rescales a component that cannot be rescaled.
 
-    A higher maximum for it is refused, too. Such a component was found by the scaler, or keeps a plain State.
+    A higher maximum for it is refused, too. It keeps a plain State, or the scaler found it impossible to rescale.
     """
     document, ran = after.document, dict((store.running(job)[0] or Running("")).leaves)
     for one, tasks, why, seen in _fixed(store, job, after):

@@ -29,7 +29,7 @@ LAYERS: Final = ("base", "provisioner", "scaler", "oncall")
 #: Layers that people cannot write, and the command to use instead.
 NOT_BY_HAND: Final = {
     "base": "change jobs.yaml, next to the settings of the cluster",
-    "scaler": "write layer oncall, which is stronger",
+    "scaler": "change layer oncall, which overrides it",
 }
 #: The only keys that the scaler writes.
 SCALER_KEYS: Final = ("parallelism", "resources", "concurrency")
@@ -153,7 +153,7 @@ def check_by_hand(layer: str, given: Collection[str] = ()) -> None:
     """Raise ConfigError if people may not write this layer or one of these keys."""
     by_hand = [one for one in LAYERS if one not in NOT_BY_HAND]
     if layer not in LAYERS:
-        raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, by_hand)}; write {' or '.join(by_hand)}")
+        raise ConfigError(f"there is no layer '{layer}'{did_you_mean(layer, by_hand)}; use {' or '.join(by_hand)}")
     if layer in NOT_BY_HAND:
         raise ConfigError(f"layer {layer} cannot be written by hand; {NOT_BY_HAND[layer]}")
     if "definition" in given:

@@ -563,7 +563,7 @@ def too_large(
 def _chosen(
     planned: Planned, restore: str, run: str = "", stopping: Mapping[str, int] | None = None, warn: Warn = unheard
 ) -> Restore | None:
-    """Return the latest checkpoint of a run, else the latest of any run with this name; None to start empty."""
+    """Return the latest checkpoint of a run, or else of any run with the topology's name; None to start empty."""
     if restore == EMPTY or reliability_mode(planned.topology) != EFFECTIVELY_ONCE:
         return None
     for one in dict.fromkeys((run, "")):

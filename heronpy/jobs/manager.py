@@ -157,7 +157,7 @@ class _Read(NamedTuple):
 
 
 class Syncing:
-    """The syncers of all jobs: each call of `sync` performs all steps of one job that can be performed now."""
+    """The syncers of all jobs: each call to `sync` performs all steps of one job that can be performed now."""
 
     def __init__(
         self,
@@ -313,7 +313,7 @@ class Process:
         raise NotImplementedError(f"{type(self).__name__} must define _work")
 
     def _elected(self) -> bool:
-        """Wait until no other process is active; returns False if this process must end first."""
+        """Wait until no other process is active; returns False if this process must stop first."""
         told = False
         while not self._ends:
             self._pulse.beat()

@@ -1,4 +1,4 @@
-"""The capacity of one thread, the demand on each component, and the number of tasks for it. Pure.
+"""The capacity of one thread, the demand on each component, and the number of tasks that it requires. Pure.
 
 The formulas are those of Turbine (Mei et al., ICDE 2020). A thread's rate P is its work per busy second. If busy time
 is measured wrongly, the ratio between the rate of a saturated thread and the measured rate corrects P. One plan sizes
@@ -99,7 +99,7 @@ class Known(Struct, frozen=True):
 
 
 def threads(one: Figures) -> int:
-    """Return n k: the number of tasks times the simultaneous calls of each task."""
+    """Return n k, the number of tasks times the simultaneous calls of each task."""
     return one.tasks * one.concurrency
 
 

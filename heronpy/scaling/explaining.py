@@ -95,7 +95,7 @@ def _verdict(
         return f"it needs {wanted} tasks, but scale.max.{name} is {high}; raise the limit", wants, None
     settled = max(wants + times.sure_s, state.changed_at + times.window_s) if wants is not None else 0.0
     if wants is not None and settled > state.at:
-        return f"it needs more tasks and gets them after {format_duration(times.sure_s)}", wants, settled
+        return f"it gets more tasks once it has needed them for {format_duration(times.sure_s)}", wants, settled
     if wants is not None:
         return (
             "its tasks are busy; it gets more tasks unless the backlog clears soon or the load needs no more tasks",

@@ -58,7 +58,7 @@ class Figures(Struct, frozen=True, kw_only=True):
 
 
 class Past(Struct, frozen=True):
-    """The demand on a component on other days at this clock time, in tuples per second."""
+    """The demand on a component on other days at this time of day, in tuples per second."""
 
     #: Number of days among the last 14 with minutes in the compared hours.
     days: int = 0

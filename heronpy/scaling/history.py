@@ -1,8 +1,8 @@
 """The minutes of a job in an SQLite file: the demand on its components in the last 14 days, how its promise was kept,
 and all looks of the last day.
 
-The file belongs to the job's name, so it outlives deploys. Losing the file affects only sizing, so an unreadable file
-is set aside and replaced by a new file.
+The file belongs to the job's name, so it survives deployments. Losing the file affects only sizing, so an unreadable
+file is set aside and replaced by a new file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides after each look what to change for a job, and why. Pure.
 
 Three findings of `heronpy.health` lead to changes: too few tasks, too little memory, and more tasks than needed. A lag
-above the promise also leads to a change while a component is fully and evenly busy. All other findings open an alert.
+above the promised lag also leads to a change if a component is fully and evenly busy. Other findings open an alert.
 Scaling is suspended while an alert that more tasks cannot solve is open. Invariants: There is one plan at a time, and
 each plan is judged before the next one begins. No value leaves the limits of `scale`. Without figures, nothing changes.
 """
@@ -189,7 +189,7 @@ class _Round:
     def _always_waits(self, one: Finding) -> bool:
         """Whether a component waits no longer than usual, so that more tasks would allow more simultaneous calls.
 
-        Until health knows the usual time, the time at earlier looks shows whether a dependency has become slow.
+        Until `heronpy.health` has the usual time, the time at earlier looks shows whether a dependency has become slow.
         """
         part = self.parts.get(one.component)
         if one.verdict is not Verdict.DEPENDENCY or part is None or not part.processed:

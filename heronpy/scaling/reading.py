@@ -23,8 +23,8 @@ def observation_of(
 ) -> Observation:
     """Make the observation of a topology. Without a load, the observation has no components.
 
-    `asynchronous` names the asynchronous bolts; `pinned` maps a component with a value that layer oncall sets to a
-    sentence with this reason; `program` is the digest of the program.
+    `asynchronous` names the asynchronous bolts; `pinned` maps each component with a value in layer oncall to a
+    sentence that says so; `program` is the digest of the program.
     """
     if load is None or load.window_s is None:
         return Observation(topology=topology, at=now, findings=tuple(findings), program=program)

@@ -16,7 +16,7 @@ from heronpy.views.past import Series, Timeline
 
 
 class Minute(Struct, frozen=True, omit_defaults=True):
-    """A look and the goal at that time. `state` is the state before the look; None: unchanged since the last one."""
+    """A look and the goal at that time. `state` is the state before the look; None if it has not changed."""
 
     look: Observation
     goal: Goal

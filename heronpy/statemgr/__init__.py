@@ -1,8 +1,8 @@
 """The state manager: versioned nodes, ephemerals, watches, counters and locks.
 
-`open_state` returns the kind that the configuration names; each kind implements `base.StateManager` and
-passes the same contract tests.  Importing this package does not import any kind. `heronpy.net.state` opens the kind
-that a launch file names, including the scheduler's control endpoint.
+`open_state` returns the kind of state manager that the configuration names; each kind implements `base.StateManager`
+and passes the same contract tests. This package imports a kind only when it is opened. `heronpy.net.state` opens the
+kind that a launch file names, including the scheduler's control endpoint.
 """
 
 from __future__ import annotations

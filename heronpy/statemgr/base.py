@@ -29,7 +29,7 @@ class Watch(Protocol):
     """A subscription to changes to a node."""
 
     def cancel(self) -> None:
-        """End the watch; a running call of the callback may still finish."""
+        """End the watch; a running callback may still finish."""
 
 
 class StateManager(Protocol):
@@ -45,7 +45,7 @@ class StateManager(Protocol):
         """Write a node; returns its new version.
 
         Without `version` the write is unconditional and creates a missing node. Raises VersionMismatchError if the node
-        has another version than `version` (0 means that the node must not exist), and NoNodeError if the node is
+        has a version other than `version` (0 means that the node must not exist), and NoNodeError if the node is
         missing. An ephemeral node stays ephemeral, with the same owner.
         """
 

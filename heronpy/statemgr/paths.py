@@ -121,7 +121,7 @@ def lock(name: str) -> str:
 
 
 def totals(name: str) -> str:
-    """The counts of ended processes (proto TotalsLedger)."""
+    """The counts of all processes, kept for a new topology master (proto TotalsLedger)."""
     return _path("totals", name)
 
 

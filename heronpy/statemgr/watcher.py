@@ -76,7 +76,7 @@ class FileWatch(Struct, eq=False):
     active: bool = True
 
     def cancel(self) -> None:
-        """End the watch: no call of the callback starts after this."""
+        """End the watch: no callback starts after this."""
         self.active = False
         self.watcher.remove(self)
 

@@ -7,7 +7,7 @@ end the session: its ephemerals and watches are kept until ZooKeeper reports tha
 Watches remain active after each change, after an outage and in a new session. ZooKeeper's own watches fire once and end
 with the connection, so each event and each new connection triggers another read, and a changed value triggers a
 callback. Invariants: Only `add` waits for ZooKeeper, and only briefly. Callbacks run one after another in kazoo's
-callback thread. Changes that arrive faster than the callback runs are combined in one call.
+callback thread. Changes that arrive faster than the callback runs are combined into one call.
 
 The owner of an ephemeral is a process, identified by machine, pid and start time. ZooKeeper notices a killed process
 when its session ends, seconds later; a process on the same machine notices it immediately. Invariant: a process counts
@@ -286,7 +286,7 @@ class NodeWatch:
     armed: threading.Event = field(default_factory=threading.Event)
 
     def cancel(self) -> None:
-        """End the watch: no call of the callback starts after this."""
+        """End the watch: no callback starts after this."""
         self.active = False
         self.owner.remove(self)
 

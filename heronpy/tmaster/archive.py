@@ -87,7 +87,7 @@ class Archive:
         done(failure)
 
     def _mark(self, wanted: Prune) -> None:
-        """Mark abandoned checkpoints on disk, so that a submit, which reads only folders, does not start from them."""
+        """Mark abandoned checkpoints on disk, so that `heron submit`, which reads only folders, never uses them."""
         for store in self._stores().homes():
             for number in set(store.checkpoints()) & set(wanted.keep):
                 store.mark_abandoned(number, number in wanted.abandoned)
@@ -146,7 +146,7 @@ class Archive:
             log.warning("no other checkpoint store can be used: %s", error)
 
     def close(self) -> None:
-        """Start no more jobs; running jobs are completed."""
+        """Cancel queued writes and deletions; a running write or deletion is completed."""
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._cleaner.shutdown(wait=False, cancel_futures=True)
 

@@ -62,7 +62,7 @@ class Checkpoints:
         self._tokens = 0
 
     def begin(self, now: float) -> None:
-        """Read the predecessor's records, before the first plan is published."""
+        """Read the previous topology master's records, before the first plan is published."""
         log = self.coordinator.log
         source = number_in(log.restore_from)
         log.next_checkpoint = max(1, log.next_checkpoint, source + 1)
@@ -180,7 +180,7 @@ class Checkpoints:
         return self._outcomes.pop(token, None)
 
     def sealed(self, now: float) -> bool:
-        """Whether all tasks have committed a checkpoint that began after the first call of this method."""
+        """Whether all tasks have committed a checkpoint that began after the first call to this method."""
         coordinator = self.coordinator
         if not self._seal_from:
             self._seal_from = coordinator.log.next_checkpoint
@@ -221,7 +221,7 @@ class Checkpoints:
         self._perform()
 
     def deadline(self) -> float:
-        """The latest time for the next call of `advance`."""
+        """The latest time for the next call to `advance`."""
         coordinator = self.coordinator
         if self._quiet:
             return float("inf")

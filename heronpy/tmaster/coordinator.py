@@ -1,6 +1,6 @@
 """Decides when checkpoints are taken, which events they wait for, and which can be restored. Pure.
 
-Each call gets the time, and returns a value or adds to `effects`. Invariants (F23): A number is reserved in the log
+Each call gets the time, and returns a value or adds to `effects`. Invariants: A number is reserved in the log
 before it is announced, and is never used twice. One checkpoint runs at a time. An answer counts once per task, and only
 if it comes from the process and attempt with which the checkpoint began. A checkpoint is complete when its metadata is
 written, and is logged before it is announced. Every checkpoint that has started is counted as completed, aborted or
@@ -40,7 +40,7 @@ class UnknownCheckpointError(InvalidRpcError):
 
 
 class WithdrawnCheckpointError(InvalidRpcError):
-    """The topology was restored from an older checkpoint, and its sinks may have withdrawn the output of this one.
+    """The topology was restored from an older checkpoint, and sinks may have withdrawn output of this checkpoint.
 
     This also holds if the restore from the older checkpoint failed: a sink that restored first has withdrawn its
     output.
@@ -165,7 +165,7 @@ class Coordinator:
 
     @property
     def deadline(self) -> float:
-        """The latest time for the next call of `advance`, unless an event comes first."""
+        """The latest time for the next call to `advance`, unless an event comes first."""
         if self.pending is not None:
             pending = self.pending
             return self.expiry if pending.writing else min(self.expiry, pending.deadline, pending.overtake)
@@ -416,7 +416,7 @@ class Coordinator:
             raise UnknownCheckpointError(checkpoint)
 
     def damaged(self, checkpoint: int, what: str) -> None:
-        """Mark a checkpoint as damaged, because a task could not restore it (F23)."""
+        """Mark a checkpoint as damaged, because a task could not restore it."""
         for record in self.log.complete:
             if record.checkpoint == checkpoint and not record.damaged:
                 record.damaged, record.damage = True, what

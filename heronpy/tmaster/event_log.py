@@ -149,7 +149,7 @@ class EventLog:
         )
 
     def ledger(self, topology_id: str) -> control_pb2.EventLedger:
-        """The newest events, for a successor."""
+        """The newest events, for a new topology master."""
         newest = list(self._events.values())[-HANDED_OVER_MAX:]
         return control_pb2.EventLedger(
             topology_id=topology_id, last=self.last, events=newest, executors=self.executors, start=self.start
@@ -261,7 +261,7 @@ class Watcher(Struct):
             self.event_log.go_on(kind, text, subject=process.name, reason=reason)
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """Process a stream manager's report of its full queues. A report without full queues ends its episodes.
+        """Process a stream manager's report of its full queues. An empty report ends the stream manager's episodes.
 
         A new episode begins when the component's other tasks begin or stop taking over the tuples of the full task.
         """

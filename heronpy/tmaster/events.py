@@ -76,7 +76,7 @@ class RestartRequested(Struct, frozen=True):
     task_id: int
     component: str = ""
     moved: tuple[int, ...] = ()
-    """Containers that the sender ends after the answer and starts elsewhere; if given, only these restart."""
+    """Containers that the sender stops after the answer and starts elsewhere; if given, only they restart."""
 
 
 class UpdateRequested(Struct, frozen=True):

@@ -38,8 +38,8 @@ class LastAnswers:
 
     @property
     def growth(self) -> int:
-        """A number that increases with work on units. Work after the last write is missing from the totals if all
-        processes die.
+        """A number that increases as work units are processed. Work after the last write is missing from the totals if
+        all processes die.
         """
         return self._observatory.metrics.units
 

@@ -50,7 +50,7 @@ def decide_lifecycle(shared: SharedState, operation: Operation | None, finisher:
 def _batch_is_over(shared: SharedState) -> bool:
     """Whether a batch run has ended, so that a worker that is down does no harm.
 
-    A run's tasks end their input only after the run has ended.
+    Tasks of a batch run report the end of their input only after the run has ended.
     """
     ended = any(task.state in _ENDED for task in shared.registry.tasks.values())
     return ended and is_batch(shared.book.topology)

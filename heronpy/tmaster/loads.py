@@ -3,7 +3,7 @@
 A process reports totals. A rate is the total at the last report, minus the total at an earlier report (a *mark*),
 divided by the time between them. Totals continue across restarts of the process. There are two windows: the recent
 window, marked every `MARK_S` per process, covers the last `MARK_S` to `2 * MARK_S` seconds; the minute covers the time
-since the last call of `turn`. A figure that no task has reported is None, never 0. Invariants: No rate is negative.
+since the last call to `turn`. A figure that no task has reported is None, never 0. Invariants: No rate is negative.
 Shares of a component are between 0 and 1. The number of processes in the plan bounds the memory used.
 """
 
@@ -257,7 +257,7 @@ class Loads:
         return _window(((one, one.older) for one in heard), now, parts)
 
     def turn(self, now: float, parts: Mapping[str, Part]) -> Window:
-        """Add the figures since the last call of this method to the parts; the next window begins now."""
+        """Add the figures since the last call to this method to the parts; the next window begins now."""
         heard = [one for one in self._processes.values() if one.latest.at > one.minute.at]
         window = _window(((one, one.minute) for one in heard), now, parts)
         for one in self._processes.values():

@@ -92,7 +92,7 @@ class _Minute(Struct, frozen=True):
 
 
 class Minutes:
-    """The minutes of a topology. `baseline` contains the usual values, and is also handed to a successor."""
+    """The minutes of a topology. `baseline` contains the usual values, and is also handed to a new topology master."""
 
     def __init__(self, kept_max: int = KEPT_MAX, values_max: int = VALUES_MAX) -> None:
         self._kept_max = kept_max

@@ -24,7 +24,7 @@ NO_PROGRESS_S = 5.0
 
 
 class Emptying:
-    """Empties a topology's queues before stream managers are replaced, because a stream manager that ends loses its
+    """Empties a topology's queues before stream managers are replaced, because a stream manager that stops loses its
     tuples.
 
     The spouts are held back from the construction until `release`. The wait ends when no tuple is left, at the drain
@@ -44,7 +44,7 @@ class Emptying:
 
     @property
     def deadline(self) -> float:
-        """The latest time for the next call of `is_over`."""
+        """The latest time for the next call to `is_over`."""
         return min(self._limit, self._give_up_at)
 
     def is_over(self, now: float) -> bool:
@@ -290,10 +290,10 @@ class Restart:
 
 
 class Move:
-    """A planned move of containers, which the requester ends and starts elsewhere: done when every task runs again.
+    """A planned move of containers, which the requester stops and starts elsewhere: done when every task runs again.
 
-    The request is answered when the containers may end: a checkpoint that their tasks can restore is complete, or the
-    topology is empty. If neither is possible, the answer reports it. The spouts wait until the tasks run again.
+    The request is answered when the containers may stop: a checkpoint that their tasks can restore is complete, or the
+    topology is empty. If neither is possible, the answer says so. The spouts wait until the tasks run again.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class Move:
 
 
 def is_back(shared: SharedState, task: int, epoch: int) -> bool:
-    """Whether the task has a process with a higher epoch than this one, which is up with the newest plan."""
+    """Whether a process of the task with an epoch above `epoch` is up with the newest plan."""
     status, plan = shared.registry.tasks.get(task), shared.book.plan
     return (
         status is not None

@@ -1,7 +1,7 @@
 """Persists totals, counts, events and the last minutes for the next topology master, in the background.
 
 The last answers serve requests after the topology has ended. They are written when the topology ends or fails, after
-exceptions, and while the topology works on units.
+exceptions, and while the topology processes work units.
 """
 
 from __future__ import annotations

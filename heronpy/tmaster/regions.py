@@ -3,7 +3,7 @@
 A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint, all
 components upstream and downstream must go back with it. A region's attempt starts when all tasks have restored their
 state, and lasts until a task's process is replaced or a frame is lost; then the region goes back with a new attempt.
-Invariants (F09, F11): An attempt is reserved before it is announced, and is never used twice. A started region
+Invariants: An attempt is reserved before it is announced, and is never used twice. A started region
 records the process of every task. A region that has not started keeps restoring, even if processes die.
 If a process has ended, its executor reports the reason, paces the restarts and decides whether to continue.
 Restores for other reasons are spaced out, and too many of them are a failure.

@@ -193,8 +193,8 @@ class Registry(Struct):
     def drained(self, stmgrs: Iterable[str], after: float = float("-inf")) -> bool:
         """Whether no tuple is queued or in transit in the topology.
 
-        Each stream manager must have reported twice in a row that it has no tuples, the last time after all others have
-        begun to report this. A tuple in transit between two stream managers would appear in one of these reports.
+        Each stream manager must have reported twice in a row that it has no tuples, the last time after every stream
+        manager had reported it once. A tuple in transit between two of them would appear in one of these reports.
         """
         entries = [self.stmgrs.get(name) for name in stmgrs]
         latest = after
@@ -417,7 +417,7 @@ class Registry(Struct):
         return self._next_sweep
 
     def overslept(self, now: float) -> None:
-        """Record that this master was stopped for a while: messages from that time may still be in its socket (F10)."""
+        """Record that this master was stopped for a while: messages from that time may still be in its socket."""
         self._awake_since = now
 
     def sweep(self, now: float) -> list[str]:

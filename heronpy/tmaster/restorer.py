@@ -4,8 +4,8 @@ The restorer keeps the regions in line with the packing plan. It sends a region 
 region is lost, falls back to an older checkpoint when a checkpoint cannot be restored, and starts a region when all
 tasks of the region have restored. Invariants: An attempt, its checkpoint and its start are in the
 stored plan before a task receives them. The tasks of a started region in the plan are exactly the tasks that restored.
-So a successor of this master can continue from the stored plan (F03). State is discarded only on request:
-no region that has ever had a checkpoint starts empty (F23).
+So a successor of this master can continue from the stored plan. State is discarded only on request:
+no region that has ever had a checkpoint starts empty.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Restorer:
     # ---- the regions of the plan ------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Read the predecessor's records, before the first plan is published."""
+        """Read the previous topology master's records, before the first plan is published."""
         log, previous = self._coordinator.log, self._previous
         seen = [region.attempt + 1 for region in previous.regions] if previous is not None else []
         log.next_attempt = max([1, log.next_attempt, *seen])
@@ -134,7 +134,7 @@ class Restorer:
         return found
 
     def _in_doubt(self, record: plan_pb2.RegionRecord) -> bool:
-        """Whether a task may have reported to the predecessor, and will not repeat, that it cannot restore this start.
+        """Whether a task may have reported only to the previous master that it cannot restore this checkpoint.
 
         The log contains only checkpoints of this topology, so restoring from another topology's checkpoint is retried.
         """
@@ -148,7 +148,7 @@ class Restorer:
         return bool(self._coordinator.log.complete or self._coordinator.log.restore_from)
 
     def _choose(self) -> Source | NothingSoundError:
-        """Choose the checkpoint or empty state from which a restore starts (F23)."""
+        """Choose the checkpoint or empty state from which a restore starts."""
         log = self._coordinator.log
         record = self._coordinator.newest()
         if record is not None:
@@ -188,7 +188,7 @@ class Restorer:
         self._shared.note(why, warning=True)
 
     def restore(self, region: Region, why: str, now: float, cause: Cause) -> None:
-        """Restore a region of which a part was lost."""
+        """Restore a region that has lost a part."""
         if self._finisher.done:
             # The last checkpoint contains all data.
             return
@@ -289,7 +289,7 @@ class Restorer:
             self.restore(region, why, now, Cause.LOSS)
 
     def on_restore_failed(self, message: control_pb2.RestoreFailed, now: float) -> None:
-        """Handle a task's failed restore: use an older checkpoint, or fail (F23)."""
+        """Handle a task's failed restore: use an older checkpoint, or fail."""
         registry, log = self._shared.registry, self._coordinator.log
         place = registry.places.get(message.task_id)
         region = self.regions.of(place.component) if place is not None else None
@@ -360,7 +360,7 @@ class Restorer:
         return self.regions.all_started and self._shared.publish_at is None
 
     def deadline(self) -> float:
-        """The latest time for the next call of `advance`."""
+        """The latest time for the next call to `advance`."""
         return float("inf") if self._shared.failure is not None else self.regions.deadline()
 
     def _cause(self) -> str:

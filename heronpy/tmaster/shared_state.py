@@ -1,7 +1,7 @@
 """State shared by the topology master's operations: the data that they read, and the effects that they request. Pure.
 
-A `SharedState` only decides when a changed plan is published. Changes of addresses are collected for a
-moment, so that restarting 1000 containers does not produce 1000 plans; other changes are published
+A `SharedState` only decides when a changed plan is published. Changes to addresses are collected for a
+short time, so that restarting 1000 containers does not produce 1000 plans; other changes are published
 immediately.
 """
 
@@ -122,7 +122,7 @@ class SharedState(Struct):
         return True
 
     def publish_deadline(self) -> float | None:
-        """The time of the next call of `publish_if_due`; None while a stream manager is missing."""
+        """The time of the next call to `publish_if_due`; None while a stream manager is missing."""
         if self.publish_at is None or self.book.missing(self.registry.stmgrs):
             return None
         return self.publish_at

@@ -338,7 +338,7 @@ class Shell:
 
     def _on_update(self, peer: bytes, body: control_pb2.UpdateTopology) -> Answer:
         """Handle a request for an update; refuse it if a disk is full, because the update continues even if its client
-        ends.
+        stops.
         """
         full = full_folder(*self._folders)
         if full is not None:
@@ -434,7 +434,7 @@ class Shell:
         self._flush()
 
     def _fence_code(self) -> int:
-        """Return FENCED if a newer master is known, else an exit code after which the executor may restart this one."""
+        """Return FENCED if a newer master is known, else an exit code that lets the executor restart this master."""
         try:
             self._store.check_fence()
         except FencedError:

@@ -1,9 +1,9 @@
-"""A topology master that waits until it may take over (F03, F10).
+"""A topology master that waits until it may take over.
 
 A standby takes over when the location of the active master is gone (the master died, or its session expired), or when
 the active master has not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new, higher
 epoch and a new version of every node that the old master may write: if the old master wakes up, its writes fail and it
-ends as fenced. Losing the connection to the state manager is not a reason to take over. `FailureDetector` decides when
+exits as fenced. Losing the connection to the state manager is not a reason to take over. `FailureDetector` decides when
 to take over, `Standby` sends the requests.
 """
 

@@ -81,7 +81,7 @@ class Store:
         self._outdated = False
 
     def claim(self, endpoint: str, pid: int, host: str) -> plan_pb2.TmasterLocation | None:
-        """Become the master and return None, or return another master's location. Raises FencedError if it is newer."""
+        """Become the master (None), or return the current master. Raises FencedError if the current master is newer."""
         location = plan_pb2.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
@@ -233,7 +233,7 @@ class Store:
         return None
 
     def write(self, node: Node, value: Message | None) -> None:
-        """Write or remove a node. Raises FencedError if another process wrote it, StateError if it fails otherwise."""
+        """Write or remove a node. Raises FencedError if another process wrote it, and StateError if the write fails."""
         path, version = self._paths[node], self._versions.get(node, 0)
         try:
             if value is not None:

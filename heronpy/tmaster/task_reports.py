@@ -164,8 +164,8 @@ def _named(one: control_pb2.SlowTuple, report: control_pb2.MetricsReport) -> Slo
 
 
 def raised_by(reports: Sequence[control_pb2.ExceptionReport], hot: HotSpots) -> HotSpots:
-    """Return the hot lines, with the line that raised the task's last exception, and the text that all exceptions of
-    this type and line share.
+    """Return the hot lines, with the line that raised the task's last exception, and the text that most exceptions
+    of this type and line share.
     """
     hot = replace(hot)
     if not reports:

@@ -419,7 +419,7 @@ class Totals(Struct):
         return list(found.values())
 
     def ledger(self, topology_id: str) -> control_pb2.TotalsLedger:
-        """Return all counts, for a successor."""
+        """Return all counts, for a new topology master."""
         kept = control_pb2.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
         kept.restores, kept.started_at, kept.queues_lost = self.restores, self.started_at, self.queues_lost
         kept.has_run, kept.untracked = self.has_run, self.untracked

@@ -354,7 +354,7 @@ class TraceStore:
 
 
 def _figures(traces: Iterable[_Trace]) -> list[Hop]:
-    """Return the figures of each connection between two components, hop by hop in a tuple's order."""
+    """Return the figures of each connection between two components, in the order in which a tuple passes them."""
     found: dict[tuple[str, str], dict[str, _Figures]] = {}
     for trace in traces:
         for way, hop, took_s, error_s in trace.joined.hops:

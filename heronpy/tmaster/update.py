@@ -403,7 +403,7 @@ class Update:
         if switched:
             shared.change_plan(now)
             shared.publish_if_due(now)
-        self._refuse(f"update rolled back, the topology runs as before: {why}")
+        self._refuse(f"update rolled back; the topology runs as before: {why}")
         text = f"update rolled back: {why}"
         shared.note(text, warning=True)
         shared.event_log.add(control_pb2.EVENT_UPDATE, text, reason="rolled_back", warning=True)

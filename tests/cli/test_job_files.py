@@ -267,7 +267,7 @@ def test_a_stop_ends_also_the_managers_that_stand_by_or_are_being_restarted(
         (
             ("set", "local", "Day", "parallelism.work=4", "--as", "oncal", "--detach"),
             USAGE,
-            "there is no layer 'oncal' (did you mean 'oncall'?); write provisioner or oncall",
+            "there is no layer 'oncal' (did you mean 'oncall'?); use provisioner or oncall",
         ),
         (
             ("delete", "local", "Day"),

@@ -277,14 +277,14 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "work units take long": (
         units(backlog=4096.0), Verdict.CATCHING_UP,
-        "clicks is processing units: 4KB of log files are waiting, nothing was published in the last 1m00s",
+        "clicks is processing work units: 4KB of log files are waiting; nothing was published in the last 1m00s",
     ),
     "nothing waits for work units": (
         units(), Verdict.HEALTHY, "clicks is healthy: no bytes of log files are waiting, spouts held back 0 % of the time"
     ),
     "work units that go to bolts wait": (
         signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0, units_backlog=10.0), Verdict.CATCHING_UP,
-        "wc is processing units: 10B of log files are waiting, nothing was published in the last 1m00s",
+        "wc is processing work units: 10B of log files are waiting; nothing was published in the last 1m00s",
     ),
     "memory is nearly full": (
         signals(bolt(2, memory_bytes=10), bolt(3, memory_bytes=120_000_000), memory_limits={"count": 125_829_120},
