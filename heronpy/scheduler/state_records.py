@@ -236,9 +236,7 @@ class StateRecords:
         if found is None:
             return endpoint_pb2.StateAnswer()
         if len(found[0]) > VALUE_MAX_BYTES:
-            raise StateError(
-                f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, the maximum for other hosts"
-            )
+            raise StateError(f"state node {path!r} has more than {VALUE_MAX_BYTES} bytes, the maximum for other hosts")
         return endpoint_pb2.StateAnswer(found=True, data=found[0], number=found[1])
 
     def _watch(self, number: int, path: str) -> Steps:
