@@ -133,7 +133,7 @@ def test_evidence_has_the_logs_of_another_host(
     wordy.answers["get_events"] = events()
     wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
     found = heron("doctor", "local", "wordy", "--evidence", str(file))
-    assert f"in {file}; read it" in found.out, found
+    assert f"in {file}; review it" in found.out, found
     parts = [json.loads(line) for line in file.read_text().splitlines()]
     logs = {part["log"]: part["lines"] for part in parts if "log" in part}
     assert logs["container_1_count_2"][0].endswith("it is slow"), logs

@@ -404,7 +404,7 @@ def test_an_update_to_what_fits_no_host_changes_nothing(
     words = ("update", "local", "wordy", "--component-parallelism", "count:200", *dry_run)
     refused = heron(*words)
     assert refused.code == exits.USAGE, refused
-    for text in ("container 1 asks for", "the largest host of partition batch has 8 cores", "nothing was changed"):
+    for text in ("container 1 requests", "the largest host of partition batch has 8 cores", "nothing was changed"):
         assert text in refused.err
     sized.deaf = True
     refused = heron(*words)

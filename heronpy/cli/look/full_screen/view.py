@@ -104,7 +104,7 @@ KEYS = (
     ("t", "the tasks of all components; back to the components"),
     ("s S", "sort by the next column, or the previous one"),
     ("r", "reverse the order"),
-    ("/", "show only rows whose name has the words that you type; Enter keeps the filter, Esc clears it"),
+    ("/", "show only rows whose name has these words; Enter keeps the filter, Esc clears it"),
     ("x l", "for a task: the stacks of its threads; the end of its log"),
     ("Space", "freeze the display; continue"),
     ("? h", "this help"),
