@@ -19,7 +19,7 @@ def advice(finding: Finding, cluster: str, topology: str, job: bool = False) -> 
     """Return the next step; "" if no action is needed. A `job` that controls the topology refuses `heron update`."""
     give, where = _ADVICE.get(finding.verdict), f"{cluster} {topology}"
     text = give(finding, where) if give is not None else ""
-    verb = "history" if finding.verdict is Verdict.BAD_UPDATE else "explain"
+    verb = "show" if finding.verdict is Verdict.BAD_UPDATE else "explain"
     return _UPDATE.sub(f"heron job {verb} {where}", text) if job else text
 
 

@@ -54,7 +54,16 @@ def shift(signals: Signals, component: str) -> Shift | None:
         return None
     newest = [rate for rate in rates[-SIDE_MIN:] if rate is not None]
     # A slowdown that is over has another cause, such as a dependency that was slow for some minutes.
-    return Shift(median(before), max([median(after), *newest[-1:]]))
+    return Shift(median(before), max([median(after), *newest[-1:], _per_busy_s_now(signals, component)]))
+
+
+def _per_busy_s_now(signals: Signals, component: str) -> float:
+    """Return the rate per busy second in the window; 0 if unknown, infinite if the tasks are hardly busy."""
+    tasks = [task for task in signals.of(component) if task.busy is not None and task.executed]
+    busy = sum(task.busy or 0.0 for task in tasks)
+    if not tasks:
+        return 0.0
+    return sum(task.executed for task in tasks) / busy if busy >= BUSY_MIN * len(tasks) else inf
 
 
 def _updated_in(signals: Signals, minutes: int) -> int:

@@ -18,7 +18,7 @@ from heronpy.jobs.manager import desired_of, minutes_of
 from heronpy.jobs.merge import Found, pins_of
 from heronpy.jobs.plans import Plan, Start
 from heronpy.jobs.store import Scaled, Store, View
-from heronpy.jobs.syncer import Running, has_died
+from heronpy.jobs.syncer import Running, barred, has_died
 from heronpy.scaling.capacity import BACK_S
 from heronpy.scaling.estimate import shown_lag
 from heronpy.scaling.explaining import explained
@@ -154,11 +154,13 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
     """Return the scaler's last figures and conclusion for each component."""
     view, scaled = store.get(job), store.scaled(job)[0]
     document, state, pins = view.document, scaled.state, pins_of(view.found)
-    look = look_of(scaled, store.running(job)[0])
+    running = store.running(job)[0]
+    look = look_of(scaled, running)
     if look is not None:  # a pin may have been set or have ended since the look
         components = (replace(one, pinned=pins.get(one.name, "")) for one in look.components)
         look = replace(look, components=tuple(components))
-    evidences = explained(state, look, goal_of(document), Times.of(document.scale.day_s)) if look is not None else []
+    goal = replace(goal_of(document), barred=barred(running))
+    evidences = explained(state, look, goal, Times.of(document.scale.day_s)) if look is not None else []
     return {
         "at": look.at if look is not None else None,
         "is_old": look is not None and is_old(look.at, document),

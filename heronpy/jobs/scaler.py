@@ -26,6 +26,7 @@ from heronpy.jobs.documents import goal_of, needs_scaler
 from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of, pause_after
 from heronpy.jobs.merge import ConflictError, pins_of, values_of
 from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
+from heronpy.jobs.syncer import barred, is_measured
 from heronpy.scaling.decisions import Alerted, Changed, Decision
 from heronpy.scaling.figures import Observation, Past, Times
 from heronpy.scaling.history import History, remove_history
@@ -64,14 +65,16 @@ class Scaler:
             return None
         goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
         running, _ = self._store.running(job)
-        if running is None or running.state != "IN_SYNC":
-            return times.look_s  # the job is not in its desired state yet
+        if running is None or not is_measured(running):
+            return times.look_s
+        goal = msgspec.structs.replace(goal, barred=barred(running))
+        program = str(dict(running.leaves).get(("definition",), view.document.definition))
         if running.allotted is not None:  # its pool has no room for more
             most = {one: min(n, running.allotted.limits.get(one, n)) for one, n in goal.max.items()}
             goal = msgspec.structs.replace(goal, max=most)
         scaled, version = self._store.scaled(job)
         history = self._history(job, times)
-        seen = self._look(job, view, times, history, time.time())
+        seen = self._look(job, view, program, times, history, time.time())
         outcome = decide(scaled.state, seen, goal, times)
         # Written before the change, so that a successor knows which change is in progress.
         version = self._store.put_scaled(job, Scaled(scaled.created, outcome.state, seen), version)
@@ -97,9 +100,8 @@ class Scaler:
         while self._histories:
             self._histories.popitem()[1].close()
 
-    def _look(self, job: str, view: View, times: Times, history: History, now: float) -> Observation:
-        pinned = pins_of(view.found)
-        asynchronous, program = self._store.asynchronous(view), view.document.definition
+    def _look(self, job: str, view: View, program: str, times: Times, history: History, now: float) -> Observation:
+        pinned, asynchronous = pins_of(view.found), self._store.asynchronous(program)
         try:
             signals, findings = look(self._session, job, times.window_s, ASK_S, TIMES.of_day(view.document.scale.day_s))
         except (DeadlineError, ClusterError) as error:
@@ -111,7 +113,10 @@ class Scaler:
         if signals.load is not None:
             past = history.past([one.name for one in signals.load.components], now)
         updated_at = now - signals.updated_s if signals.updated_s is not None else None
-        return observation_of(job, signals.load, findings, asynchronous, pinned, room, past, now, program, updated_at)
+        queue_s = max((one.lag_s for one in signals.tasks if not one.is_spout and one.lag_s is not None), default=None)
+        return observation_of(
+            job, signals.load, findings, asynchronous, pinned, room, past, now, program, updated_at, queue_s
+        )
 
     def _write(self, job: str, view: View, outcome: Outcome) -> bool:
         """Write layer scaler; returns False if the document was changed in the meantime."""

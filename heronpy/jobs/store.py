@@ -293,9 +293,9 @@ class Store:
         """Write the scaler's memory. Raises VersionMismatchError if the node no longer has this version."""
         return self._state.set(paths.scaled_job(name), msgspec.json.encode(scaled), version)
 
-    def asynchronous(self, view: View) -> list[str]:
-        """Return the asynchronous bolts of a job's program."""
-        return [name for name, calls in self._components_of(view.document.definition).items() if calls]
+    def asynchronous(self, definition: str) -> list[str]:
+        """Return the asynchronous bolts of a program."""
+        return [name for name, calls in self._components_of(definition).items() if calls]
 
     def forget_running(self, name: str) -> None:
         """Remove the remaining nodes of a deleted job."""

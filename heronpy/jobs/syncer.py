@@ -96,6 +96,18 @@ class Driver(Protocol):
         """
 
 
+def is_measured(running: Running) -> bool:
+    """Whether the scaler can measure a job: its topology runs, and is not being changed."""
+    runs_on = running.state == "QUARANTINED" and running.plan is None and ("run",) in dict(running.leaves)
+    return running.state == "IN_SYNC" or (runs_on and dict(running.leaves)["run",] == "running")
+
+
+def barred(running: Running | None) -> str:
+    """Return why the scaler may only measure a job, as a clause; "" if it may act."""
+    failed = running is not None and running.state == "QUARANTINED"
+    return "the last change has failed, and a change by the scaler would retry it" if failed else ""
+
+
 def taken_over(running: Running, owner: str) -> Running:
     """Return the record that a syncer writes before it takes over a job from another syncer."""
     return replace(running, owner=owner)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +30,8 @@ RATE_MIN = 1e-3
 ENDLESS_S = 1e9
 #: Maximum lag in seconds of a topology that keeps up, unless half of the promise is larger.
 LAG_S = 5.0
+#: Minimum seconds that a queue must take to process to count as a lag.
+QUEUE_S: Final = 2.0
 #: Number of looks whose mean is the measured rate.
 _LOOKS = 10
 #: Minimum and maximum number of looks whose mean is the usual time of a tuple.
@@ -251,7 +254,8 @@ def tasks_for_memory(one: Figures, known: Known, keys: float, share: float) -> i
 def lag_of(look: Observation) -> float | None:
     """Return the lag in seconds: the reported lag, else the backlog divided by the processing rate.
 
-    If the spouts were held back, tuples also wait in the queues, so the lag is at least the end-to-end latency.
+    If the spouts were held back, tuples also wait in the queues, so the lag is at least the end-to-end latency. A queue
+    that takes seconds to process counts even if it belongs to a single task.
     """
     found = []
     for one in look.components:
@@ -260,11 +264,11 @@ def lag_of(look: Observation) -> float | None:
         elif one.is_spout and one.backlog is not None and one.processed is not None:
             rate = _drained(one, look)
             found.append(one.backlog / rate if rate else ENDLESS_S if one.backlog else 0.0)
-    if not found:
-        return look.end_to_end_s
-    if look.held >= HELD and look.end_to_end_s is not None:
+    if look.end_to_end_s is not None and (not found or look.held >= HELD):
         found.append(look.end_to_end_s)
-    return min(ENDLESS_S, max(found))
+    if look.queue_s is not None and look.queue_s >= QUEUE_S:
+        found.append(look.queue_s)
+    return min(ENDLESS_S, max(found)) if found else None
 
 
 def _drained(spout: Figures, look: Observation) -> float:

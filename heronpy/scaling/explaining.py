@@ -77,8 +77,8 @@ def _verdict(
         text = f"{trial.before:,} -> {trial.after:,} {what}: {now}"
         return text, seen or state.plan.at, seen + times.settle_s if seen else None
     wants, spare, bar = state.since.get(f"wants:{name}"), state.since.get(f"spare:{name}"), state.bars.get(name)
-    if goal.mode == "off":
-        return "not scaled: scale.mode is off", None, None
+    if goal.barred or goal.mode == "off":
+        return f"not scaled: {goal.barred or 'scale.mode is off'}", None, None
     if high is None:
         return f"not scaled: scale.max.{name} is not set", None, None
     if one.kept:

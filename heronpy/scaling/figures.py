@@ -50,6 +50,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     pinned: str = ""
     #: Seconds that a busy thread needs for a tuple in the healthy minutes of a day.
     usual_s: float | None = None
+    #: CPU seconds per second, over all tasks.
+    cpu: float | None = None
 
     @property
     def kept(self) -> str:
@@ -89,6 +91,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     held: float = 0.0
     #: 99th percentile of the time from a spout to the end of a tuple, in seconds.
     end_to_end_s: float | None = None
+    #: Seconds until the slowest task of a bolt has processed its queue.
+    queue_s: float | None = None
     #: Seconds for which the last rescale stopped the tuples.
     rescale_s: float = 2.0
     #: Bytes of the smallest slot or host for tasks.
@@ -112,6 +116,8 @@ class Goal(Struct, frozen=True):
     min: dict[str, int] = {}
     #: Seconds within which a backlog must be gone, for a day of 24 h.
     drain_s: float = 1800.0
+    #: Why the scaler may only observe now, as a clause; "" if it may act as `mode` says.
+    barred: str = ""
 
     def clamped(self, component: str, tasks: int) -> int:
         """Clamp a number of tasks to the limits of the component."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from heronpy.common.units import MB, format_bytes, format_duration
-from heronpy.health.pace import HELD
+from heronpy.health.pace import HELD, WAITS
 from heronpy.health.sizing import BUSY
 from heronpy.health.texts import sentence
 from heronpy.plan.component_config import CONCURRENCY_MAX
@@ -37,6 +37,8 @@ _HARMLESS: Final = CALM | {
 }  # fmt: skip
 #: Causes that the scaler itself finds, which are not checked while a plan is in progress.
 _OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
+#: Those of them that another cause explains if scaling cannot solve that cause.
+_EXPLAINED: Final = frozenset({"no maximum", "maximum", "lag"})
 #: Findings that are consequences of other reported causes.
 _EFFECTS: Final = frozenset({Verdict.LOSSES})
 #: Multiple of its usual time above which a dependency is slow; below it, waiting is normal for the code.
@@ -79,7 +81,7 @@ class _Round:
         self.found: list[Alert] = []
         self.refusals: dict[str, str] = {}
         #: Why a component that needs more tasks does not get them; this alone does not open an alert.
-        self.blocked = "" if goal.mode == "act" else f"scale.mode is {goal.mode}"
+        self.blocked = goal.barred or ("" if goal.mode == "act" else f"scale.mode is {goal.mode}")
         self.since: dict[str, float] = {}
         self.bars, self.shrunk, self.plan = dict(state.bars), dict(state.shrunk), state.plan
         self.trials: dict[str, Trial] = {}
@@ -91,15 +93,15 @@ class _Round:
         self.helped = set(state.helped) if self.changed_at == state.changed_at else set[str]()
         self.usual_s = {one.name: self._usual_s(one) for one in look.components}
         self.trouble = [one for one in look.findings if self._vetoes(one)]
+        self.lag_s = estimate.lag_of(look) if look.components else None
+        self.broken = bool(goal.lag_s) and self.lag_s is not None and self.lag_s > goal.lag_s
+        self.keeps_up = self.lag_s is not None and self.lag_s <= max(LAG_S, goal.lag_s / 2) and look.held < HELD
         self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
         # Clearing a backlog whose cause is gone looks like a load that needs more tasks.
         open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.clear_s]
         self.vetoed = bool(self.trouble or open_still)
         self.known = {one.name: self._learned(one) for one in look.components}
         self.asked = estimate.asked_for(look, self.known)
-        self.lag_s = estimate.lag_of(look) if look.components else None
-        self.broken = bool(goal.lag_s) and self.lag_s is not None and self.lag_s > goal.lag_s
-        self.keeps_up = self.lag_s is not None and self.lag_s <= max(LAG_S, goal.lag_s / 2) and look.held < HELD
         at_once = self.lag_s is not None and self.lag_s <= LAG_S
         self.kept_up_at = self.now if at_once else state.kept_up_at
         self.slo = observed(state.slo, self.lag_s, goal.lag_s, self.now, _GAP_LOOKS * times.look_s)
@@ -116,7 +118,7 @@ class _Round:
                               self.times.spare_s)  # fmt: skip
         if self.plan is not None:
             self._judge(self.plan)
-        elif self.goal.mode != "off" and not self.changing and self.look.components:
+        elif self.goal.mode != "off" and not self.goal.barred and not self.changing and self.look.components:
             self._more_memory()
             settled = self.now - self.changed_at >= self.times.window_s
             if self.asked is not None and not self.vetoed and not self.trials and settled:
@@ -129,14 +131,19 @@ class _Round:
     # ---- findings -------------------------------------------------------------------------
 
     def _kept(self, one: Alert) -> Alert:
-        """Return an open alert, marked as seen if its cause cannot be checked now and may still exist."""
+        """Return an open alert: marked as seen if its cause cannot be checked now and may still exist, or as long gone if
+        another change or cause makes it pointless.
+        """
+        gone = replace(one, seen=self.now - self.times.clear_s)
         if one.cause == Verdict.BAD_UPDATE.value:
             # `heronpy.health` compares with the hour before; the scaler's changes since then do not remove the cause.
             updated = self.plan is None and (self.look.updated_at or 0.0) > one.since
             changed, again = updated or self.deployed_at > one.since, self._of(Verdict.BAD_UPDATE, one.component)
-            if changed and again is None:
-                return one
+            if again is None and (changed or self.keeps_up):
+                return gone if changed else one
             return replace(one, since=self.now if changed or self.plan is not None else one.since, seen=self.now)
+        if self.trouble and one.cause in _EXPLAINED:
+            return gone
         waits = self.plan is not None and one.cause in _OWN and not one.vetoes
         return replace(one, seen=self.now) if waits else one
 
@@ -203,12 +210,21 @@ class _Round:
 
     def _wants_more(self, one: Figures) -> bool:
         """Whether a component slows the topology down and more tasks would help."""
+        if self._is_slowed(one):
+            return False
         few = self._of(Verdict.UNDER_PROVISIONED, one.name)
         waits = self._of(Verdict.DEPENDENCY, one.name)
         if (few is not None and "known_in_s" not in few.figures) or (waits is not None and self._always_waits(waits)):
             return True
         used = estimate.used(one, self.known[one.name])
         return self.broken and used is not None and used >= BUSY and estimate.is_even(one)
+
+    def _is_slowed(self, one: Figures) -> bool:
+        """Whether a tuple takes far longer than usual, mostly without computing, so that more tasks would not help."""
+        usual_s, now_s = self.usual_s[one.name], estimate.busy_s(one)
+        if usual_s is None or now_s is None or one.cpu is None or one.busy is None:
+            return False
+        return now_s >= SLOWER * usual_s and one.cpu <= WAITS * one.busy * estimate.threads(one)
 
     def _has_spare(self, one: Figures) -> bool:
         return self._of(Verdict.OVER_PROVISIONED, one.name) is not None
@@ -484,7 +500,11 @@ class _Round:
                 f"the lag of {name} is {format_duration(lag_s)}, above the promised {format_duration(self.goal.lag_s)}"
             )
             text = f"{name} makes no progress while tuples wait" if lag_s >= estimate.ENDLESS_S else is_lag
-            text += f": {self.blocked}" if wanted else ", but no component is full"
+            slowed = next((one for one in self.look.components if self._is_slowed(one)), None)
+            if slowed is not None:
+                text += f": {_slow_text(slowed, self.usual_s[slowed.name] or 0.0)}"
+            else:
+                text += f": {self.blocked}" if wanted else ", but no component is full"
             self.found.append(Alert("", "lag", text))
 
     def _is_acted_on(self, one: Finding) -> bool:
@@ -526,6 +546,11 @@ class _Round:
     def _keys(self, name: str) -> float | None:
         keys = self.parts[name].keys
         return keys * self.parts[name].tasks if keys is not None else None
+
+
+def _slow_text(one: Figures, usual_s: float) -> str:
+    now_s = format_duration(estimate.busy_s(one) or 0.0)
+    return f"{one.name} takes {now_s} for a tuple instead of {format_duration(usual_s)}; more tasks would not help"
 
 
 def _spares_tasks(one: Finding) -> bool:

@@ -20,6 +20,7 @@ def observation_of(
     now: float,
     program: str = "",
     updated_at: float | None = None,
+    queue_s: float | None = None,
 ) -> Observation:
     """Make the observation of a topology. Without a load, the observation has no components.
 
@@ -42,6 +43,7 @@ def observation_of(
         window_s=load.window_s,
         held=load.held or 0.0,
         end_to_end_s=load.latency_p99_s,
+        queue_s=queue_s,
         room_bytes=room_bytes,
         past=dict(past),
     )
@@ -74,4 +76,5 @@ def _figures(one: ComponentLoad, load: Load, asynchronous: bool, pinned: str, ho
         fixed=one.not_scalable,
         pinned=pinned,
         usual_s=one.usual_s,
+        cpu=one.cpu,
     )

@@ -81,7 +81,7 @@ def test_the_advice_for_a_topology_of_a_job_is_a_command_that_the_job_permits() 
     assert advice(finding, "local", "wc").startswith("heron update local wc --component-parallelism count:")
     assert advice(finding, "local", "wc", job=True) == "heron job explain local wc"
     slower, _, _ = CASES["bad update to a plan that is known"]
-    assert "heron job history local wc; heron events" in advice(diagnose(slower)[0], "local", "wc", job=True)
+    assert "heron job show local wc; heron events" in advice(diagnose(slower)[0], "local", "wc", job=True)
 
 
 def test_a_slowdown_that_is_over_is_not_blamed_on_the_update() -> None:
