@@ -1,4 +1,4 @@
-"""The control plane at sizes too large for one machine: only packing and the topology master.
+"""Measures packing and the topology master at sizes that are too large for one machine.
 
 All containers of a simulated topology register with a topology master that has no socket, and then send one round of
 heartbeats. The figures are the time and memory of the decisions, without ZeroMQ or disks.

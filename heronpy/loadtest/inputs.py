@@ -1,7 +1,7 @@
 """The inputs of the load tests, identical for every run, process and contender.
 
 The inputs are words for the word counts; lines for the profile `aggregate`, in the format of flights.csv of the flight
-demo; and lines of logs for work units, with the records that their functions write.
+demo; and lines of logs for work units, with the records that the profiles' functions write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SENTENCE = 10
 
 
 def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
-    """Return `length` words with `distinct` different ones; with `zipf`, word k is 1/k**zipf as frequent as word 1."""
+    """Return `length` words, of which `distinct` differ; with `zipf`, word k is 1/k**zipf as frequent as word 1."""
     chooser = random.Random(SEED)
     known: dict[str, None] = {}
     while len(known) < distinct:

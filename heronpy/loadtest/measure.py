@@ -132,7 +132,7 @@ def switches_per_tuple(window: Window, tuples: float) -> float | None:
 
 
 def frames(seen: Frames | None, reports: Reports) -> dict[str, float] | None:
-    """Return tuples per frame, and frames of every kind per tuple at the sinks, over the run; None without metrics."""
+    """Return tuples per frame, and frames of every kind per tuple that reached a sink; None without metrics."""
     if seen is None or not seen.sent or not reports.total:
         return None
     return {"tuples_per_frame": seen.tuples_per_frame(), "frames_per_tuple": seen.every_kind / reports.total}
@@ -198,7 +198,7 @@ def growth_of(memory: Looks, start: float, end: float, warmup_s: float) -> Growt
 
 
 def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
-    """Return the episodes of backpressure by culprit, each up to the first sample without the culprit."""
+    """Return the episodes of backpressure by culprit; each lasts until the first sample without its culprit."""
     found: list[dict[str, Any]] = []
     running: dict[str, dict[str, Any]] = {}
     for look in statuses:

@@ -246,7 +246,7 @@ def _episodes(run: dict[str, Any]) -> str:
     """Return the list of backpressure episodes with culprit, time and duration."""
     found = run["series"]["backpressure"]
     if not found:
-        text = f"No backpressure was observed; spouts were held back for {run['clamped_s']:.2f} s in total."
+        text = f"No sample shows backpressure; spouts were held back for {run['clamped_s']:.2f} s in total."
         return f"<section><h2>Backpressure</h2><p class='muted'>{text}</p></section>"
     rows = [[item["culprit"], f"{item['from']:.1f} s", f"{item['to'] - item['from']:.1f} s"] for item in found[:50]]
     columns = ["culprit", "start", "duration"]

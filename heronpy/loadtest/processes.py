@@ -161,7 +161,7 @@ class Tree:
         return total
 
     def cpu_by_process(self) -> dict[str, float]:
-        """Return the CPU seconds by process as of the last call of `cpu`."""
+        """Return the CPU seconds by process as of the last call to `cpu`."""
         return {one.name: one.cpu_s for one in self.seen.values()}
 
     def switches(self) -> int:
@@ -261,7 +261,7 @@ class CallCounter:
         return Counted(calls, self._seconds)
 
     def close(self) -> None:
-        """End perf if it is still running."""
+        """Stop perf if it is still running."""
         # Interrupt perf so that it ends its child; kill perf if it does not react.
         self._perf.terminate()
         with suppress(subprocess.TimeoutExpired):

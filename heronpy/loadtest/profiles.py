@@ -124,7 +124,7 @@ def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Lo
 
 
 def scenes_of(profile: Load) -> list[Load]:
-    """Return a profile's runs: one per scene, or one for the scene that `scene` names, or only the profile itself."""
+    """Return a run per scene, or only the scene that `scene` names. A profile without scenes is its own only run."""
     chosen = profile.parameters.get("scene")
     if chosen and chosen not in profile.scenes:
         raise ConfigError(f"profile '{profile.name}' has no scene '{chosen}'{_nearest(chosen, profile.scenes)}")
@@ -152,7 +152,7 @@ def check(profile: Load) -> Load:
     if profile.mode not in MODES:
         raise ConfigError(f"mode '{profile.mode}' cannot be measured; choose {' or '.join(MODES)}")
     if profile.mode == "EFFECTIVELY_ONCE" and profile.topology not in STATEFUL:
-        raise ConfigError(f"load profile '{profile.name}' keeps no state; choose {' or '.join(MODES[:2])}")
+        raise ConfigError(f"load profile '{profile.name}' keeps no state; choose mode {' or '.join(MODES[:2])}")
     scenes_of(profile)
     if not program_of(profile).is_file():
         raise ConfigError(

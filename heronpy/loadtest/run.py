@@ -237,7 +237,7 @@ def result_of(
 def run_once(where: Cluster, load: Load, number: int, count_calls: bool = False) -> dict[str, Any]:
     """Do one run: submit, release the spouts, watch until the topology has finished, measure, check.
 
-    With `count_calls`, system calls are counted for a second near the end; other figures exclude the last TAIL_S.
+    With `count_calls`, system calls are counted for a second near the end; other figures exclude the last TAIL_S s.
     """
     out = where.scratch / f"{load.name}-{number}"
     name = f"load-{load.name}-{number}"

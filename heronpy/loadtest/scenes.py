@@ -26,9 +26,9 @@ HEADS = (
 
 
 def stop_of(reports: Reports, since: float, until: float) -> float:
-    """Return a spout's longest pause that ended in this interval, minus the time by which bolts woke up late.
+    """Return a spout's longest pause that ended in this interval, minus the time for which a bolt woke up late.
 
-    The delay with which a busy machine wakes a bolt does not depend on flow control.
+    A busy machine, not flow control, causes late wake-ups.
     """
     late = [(at - seconds, at) for sink in reports.sinks for at, seconds in sink["late"]]
     stops = [stop for spout in reports.spouts for stop in spout["stops"] if since <= stop[0] <= until]

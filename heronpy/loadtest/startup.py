@@ -78,7 +78,7 @@ def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
 
 
 def _first(topology: Topology, wanted: Callable[[str], bool]) -> float:
-    """Return when the first tuple of a wanted pair of incarnations arrived. Raises LabError if none arrives."""
+    """Return the earliest arrival of a tuple whose file name is `wanted`. Raises LabError if no tuple arrives."""
 
     def arrived() -> float:
         paths = [path for path in topology.out.glob("first-*") if wanted(path.name)]

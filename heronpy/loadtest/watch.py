@@ -131,7 +131,7 @@ class Watch:
         return status
 
     def restarts(self) -> list[str]:
-        """Return the names of restarted processes, with the reason of the last exit."""
+        """Return the names of restarted processes, with the reason for the last exit."""
         if self.last_status is None:
             return []
         processes = [process for executor in self.last_status.executors for process in executor.processes]

@@ -41,8 +41,8 @@ _INSTANCE = (
     Metric("__fail-latency", _H, "ns", "source", "Time from receiving or emitting a tuple to its failure."),
     Metric("__timeout-count", _C, "", "source", "Spout tuples whose message timeout expired."),
     Metric("__complete-latency", _H, "ns", "stream", "Time from emitting a spout tuple to its full ack."),
-    Metric("__next-tuple-latency", _H, "ns", "", "Time spent in one call of next_tuple."),
-    Metric("__next-tuple-count", _C, "", "", "Calls of next_tuple."),
+    Metric("__next-tuple-latency", _H, "ns", "", "Time spent in one call to next_tuple."),
+    Metric("__next-tuple-count", _C, "", "", "Calls to next_tuple."),
     Metric("__pending-acked-count", _G, "", "", "Spout tuples emitted but neither acked nor failed yet."),
     Metric(
         "__pending-full-time-ns",
@@ -55,7 +55,7 @@ _INSTANCE = (
     Metric(
         "__backlog-bytes", _G, "bytes", "", "Bytes that the spout has yet to emit, according to its `backlog` method."
     ),
-    Metric("__backlog-errors", _C, "", "", "Calls of the spout's `backlog` method that raised an exception."),
+    Metric("__backlog-errors", _C, "", "", "Calls to the spout's `backlog` method that raised an exception."),
     Metric(
         "__execute-count",
         _C,
@@ -68,12 +68,12 @@ _INSTANCE = (
         _H,
         "ns",
         "source",
-        "Time spent in one call of process, excluding waits for space in the outgoing queue. Calls that take longer"
+        "Time spent in one call to process, excluding waits for space in the outgoing queue. Calls that take longer"
         " than 0.1 ms on average are timed one by one; quicker calls are timed together.",
     ),
     Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process, excluding waits for space."),
-    Metric("__execute-max-ns", _G, "ns", "source", "Slowest call of process in the last minute.", largest=True),
-    Metric("__slow-tuples", _C, "", "source", "Calls of process that took longer than heron.instance.slow_ms."),
+    Metric("__execute-max-ns", _G, "ns", "source", "Slowest call to process in the last minute.", largest=True),
+    Metric("__slow-tuples", _C, "", "source", "Calls to process that took longer than heron.instance.slow_ms."),
     Metric(
         "__end-to-end-latency",
         _H,
@@ -122,7 +122,7 @@ _INSTANCE = (
     Metric("__gateway-stale-frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
     Metric("__malformed-tuples", _C, "", "", "Tuples discarded because they could not be decoded."),
     Metric("__malformed-frames", _C, "", "", "Frames refused because their counts and arrays do not match."),
-    Metric("__discarded-spans", _C, "", "", "Calls for traced tuples that were too many to report."),
+    Metric("__discarded-spans", _C, "", "", "Calls for traced tuples omitted from reports with too many calls."),
     Metric("__dead-letters", _C, "", "source", "Tuples that became dead letters."),
     Metric("__cancelled-tuples", _C, "", "", "Tuples that failed because their asynchronous bolt ended first."),
     Metric("__stateful_sync_time", _H, "ns", "", "Time a task was paused to capture its state for a checkpoint."),
@@ -173,7 +173,7 @@ _STMGR = (
         "",
         "Acks that could not be delivered because a stream manager was lost; the acked tuples time out.",
     ),
-    Metric("__instance_dropped_tuples", _C, "", "reason", "Tuples given up, such as those of a task that died."),
+    Metric("__instance_dropped_tuples", _C, "", "reason", "Tuples abandoned, such as the tuples of a task that died."),
     Metric(
         "__stmgr_rewound_tuples",
         _C,
@@ -221,7 +221,7 @@ _DAEMON = (
     Metric("__process/__uptime_sec", _G, "seconds", "", "Time since the process started."),
     Metric("__process/__up", _G, "", "", "1 while the process runs."),
     Metric("__process/__restarts", _C, "", "", "Restarts of the process by its executor."),
-    Metric("__process/__out_of_memory", _C, "", "", "Times that the process ended because it ran out of memory."),
+    Metric("__process/__out_of_memory", _C, "", "", "Number of times that the process ran out of memory and ended."),
     Metric("__process/__peak_resident_bytes", _G, "bytes", "", "Peak resident memory of the previous incarnation."),
     Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
     Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory of the process, measured by its executor."),
@@ -233,7 +233,7 @@ _DAEMON = (
     Metric("__replica/__files_removed", _C, "", "", "Files removed from the replica because no checkpoint needs them."),
     Metric("__replica/__removals_failed", _C, "", "", "Failed removals from the replica, which are retried."),
     Metric("__replica/__newest", _G, "", "", "Id of the newest complete checkpoint in the replica."),
-    Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped while the master was unreachable."),
+    Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped while no topology master answered."),
     Metric("__executor/__spans_discarded", _C, "", "", "Calls for traced tuples that the executor had to drop."),
     Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
     Metric("__executor/__sink_samples_written", _C, "", "sink", "Samples that a metrics sink has accepted."),
@@ -281,7 +281,7 @@ _UNITS = (
         for name, unit, text in (
             ("units-backlog-bytes", "bytes", "Bytes of log files that are not published yet."),
             ("units-waiting-bytes", "bytes", "Bytes of log files that belong to no unit yet."),
-            ("units-oldest-seconds", "seconds", "Age of the oldest byte that is not published; 0 if none is left."),
+            ("units-oldest-seconds", "seconds", "Age of the oldest unpublished byte; 0 if all are published."),
             ("units-unfinished-bytes", "bytes", "Bytes of unfinished last lines."),
             ("units-ready", "", "Units that are waiting for a worker."),
             ("units-leased", "", "Units that workers are processing."),

@@ -174,7 +174,7 @@ def _place(topology: str, report: control_pb2.MetricsReport) -> dict[str, str]:
 
 @cache
 def own_name(metric: Metric) -> str:
-    """Return the name of a heronpy metric on the page, which ends in the base unit, without `_total`."""
+    """Return a heronpy metric's name on the page: the name ends in the base unit, and excludes `_total`."""
     words = _fit(metric.name.replace("-", "_")).split("_")
     if metric.unit:
         words = [word for word in words if word not in _UNIT_WORDS]

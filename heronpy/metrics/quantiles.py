@@ -37,7 +37,7 @@ class Quantile(NamedTuple):
 def quantile_in(
     bounds: Sequence[float], each: Sequence[float], part: float, total: float | None = None
 ) -> Quantile | None:
-    """Return the value below which this share of the values lies; None if there are no values.
+    """Return the value below which the share `part` of the values lies; None if there are no values.
 
     `bounds` are the ascending upper bounds of the buckets. `each` contains the non-cumulative number of values in each
     bucket. `total` is the sum of all values.

@@ -49,7 +49,7 @@ class EndedError(NoMasterError):
 
 
 class _Kept(Master):
-    """Answers from the topology master's last answers; for logs and dead letters, from the working folder."""
+    """Repeats the topology master's last answers, and reads logs and dead letters from the working folder."""
 
     def __init__(self, session: Session, kept: control_pb2.EndedTopology, why: str) -> None:
         super().__init__(session, kept.record)
@@ -100,7 +100,7 @@ class _Kept(Master):
         return control_pb2.MetricsReply(reports=[max(reports, key=_rows)]) if reports else None
 
     async def launch(self) -> LaunchSpec:
-        """Return the launch. Raises EndedError if the submitted settings were not kept."""
+        """Return how the topology was launched. Raises EndedError if the submitted settings were not kept."""
         record = self.record
         try:
             submitted = Submitted.from_bytes(self._kept.launch, f"the kept submission of {record.topology_id}")

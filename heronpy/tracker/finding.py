@@ -112,7 +112,7 @@ def _ended(running: Running) -> bool:
 
 
 def stop(home: Path) -> Running | None:
-    """End and return the running tracker; None without one. Raises ConfigError if `heron ui` did not start it."""
+    """Stop and return the running tracker; None if none runs. Raises ConfigError if `heron ui` did not start it."""
     import psutil
 
     from heronpy.tracker import place

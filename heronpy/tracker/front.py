@@ -42,7 +42,7 @@ HEADERS = {
 
 
 class Front:
-    """ASGI: answers open requests until the app exists, and then passes all requests to the app."""
+    """ASGI: answers requests that need no scope until the app exists, and then passes all requests to the app."""
 
     def __init__(self, house: House, pages: Mapping[str, Page], app: asyncio.Future[ASGIApp]) -> None:
         self._house, self._pages, self._app = house, pages, app

@@ -146,7 +146,7 @@ def _foreign(facts: Facts, house: House) -> Refusal | None:
         names = ", ".join(sorted(house.hosts)[:4])
         return Refusal(
             421, "foreign-host", f"this tracker does not answer to the name {host[:200]!r}",
-            f"use one of {names}; a proxy is named by --behind-proxy",
+            f"use one of {names}; for a proxy, start the tracker with --behind-proxy NAME",
         )  # fmt: skip
     if not at_page and any(name == "origin" or name.startswith("sec-fetch-") for name in facts.headers):
         return Refusal(421, "foreign-host", f"browsers get no answer at {host}", _NEW_ADDRESS)

@@ -1,6 +1,6 @@
 """Serves the URLs and JSON of Apache Heron's tracker, for programs that were written for that tracker.
 
-Minutes are kept by component, so timelines have one series `*` for all instances. Two parts of Heron's tracker are
+The history is kept by component, so timelines have one series `*` for all instances. Two parts of Heron's tracker are
 missing: the metrics query language, and the requests that it forwarded to a heron-shell.
 """
 
@@ -169,7 +169,7 @@ async def runtime_state(call: Call) -> Json:
 @table.route(
     "GET", "/topologies/metrics", Scope.VIEW, *NAMED, COMPONENT, INSTANCES,
     Param("metricname", "only this metric; may be repeated", list),
-    Param("interval", "number of last seconds to count; -1: all since the start", int, -1, low=-1, high=86400),
+    Param("interval", "number of most recent seconds to count; -1: since the start", int, -1, low=-1, high=86400),
     returns=dict[str, Any],
 )  # fmt: skip
 async def metrics(call: Call) -> Json:
@@ -204,9 +204,9 @@ async def metrics_timeline(call: Call) -> Json:
     wanted = call.query
     component, start, end = wanted["component"], wanted["starttime"], wanted["endtime"]
     if any(one != "*" for one in wanted["instance"]):
-        raise Problem(400, "bad-request", "minutes are kept by component, not by instance", "leave out instance")
+        raise Problem(400, "bad-request", "history is kept by component, not by instance", "leave out instance")
     if start > end:
-        raise Problem(400, "bad-request", f"starttime is {start}, after endtime, which is {end}")
+        raise Problem(400, "bad-request", f"starttime ({start}) is after endtime ({end})")
     if end - start > MINUTES_MAX * MINUTE_S:
         told = f"the time range is {(end - start) // 60} minutes, but the limit is {MINUTES_MAX}"
         raise Problem(
@@ -242,7 +242,7 @@ def _series_name(metric: str) -> str:
     if name in SERIES and name not in _OF_TOPOLOGY:
         return name
     known = [*_COUNTS, *(metric_name(name) for name in SERIES if name not in _OF_TOPOLOGY)]
-    text = f"no minutes are kept for the metric {metric[:100]!r}{suggestion(metric, known)}"
+    text = f"no history is kept for the metric {metric[:100]!r}{suggestion(metric, known)}"
     raise Problem(400, "bad-request", text, f"metrics are {', '.join(known)}")
 
 

@@ -1,8 +1,8 @@
 """`/api/v1/jobs/...` and `/api/v1/pools/...`: the data of `heron job show` and `heron pool show`, and changes to jobs.
 
-The request to change a layer names the layer in its path, and in If-Match the version that the client has read. Later
-changes by others are kept; a change to the same key is refused. The token 'view' shows numbers and names, but neither
-settings nor reasons, which may quote values.
+The request to change a layer names the layer in its path, and in If-Match the version that the client has read. Changes
+made after that version are kept; if one of them concerns the same key, the request is refused. The token 'view' shows
+numbers and names, but neither settings nor reasons, which may quote values.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _store(session: Session) -> Store:
     "GET", JOBS, Scope.VIEW, _CLUSTER, Param("job", "only this job, with all details"), returns=list[dict[str, Any]]
 )
 async def jobs(call: Call) -> list[dict[str, Any]]:
-    """The jobs, each with state, wanted and running tasks, lag, promise and last decision. The list may be empty."""
+    """The jobs, each with state, wanted and running tasks, lag, SLO and last decision. The list may be empty."""
 
     def asked(session: Session) -> list[dict[str, Any]]:
         store, only = _store(session), call.query["job"]
@@ -123,7 +123,7 @@ async def job(call: Call) -> dict[str, Any]:
 @table.route(
     "GET", JOB + "/minutes", Scope.VIEW,
     Param("since", "from this time on, seconds since 1970", float, 0.0, low=0, high=TIME_MAX),
-    Param("points", "at most this many", int, 300, low=2, high=1000),
+    Param("points", "at most this many points", int, 300, low=2, high=1000),
     returns=Timeline,
 )  # fmt: skip
 async def minutes(call: Call) -> Timeline:
@@ -213,7 +213,7 @@ def _released(call: Call, store: Store) -> dict[str, Any]:
 
 
 def _is_kept(session: Session) -> bool:
-    """Whether a manager is applying the cluster's jobs."""
+    """Whether the cluster's jobs have an acting manager."""
     from heronpy.jobs.manager import acting_of
 
     return acting_of(session.state) is not None

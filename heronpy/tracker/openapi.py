@@ -29,7 +29,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {
             "title": "heronpy tracker",
             "version": VERSION,
-            "description": "Topologies of some clusters. null means unknown; timestamps are in seconds since 1970.",
+            "description": "Topologies of the tracker's clusters. null means unknown; times are in seconds since 1970.",
         },
         "paths": paths,
         "components": {

@@ -91,7 +91,7 @@ async def me(call: Call) -> Me:
 @table.route(
     "GET", V1 + "/topologies", Scope.VIEW,
     *_PLACE,
-    Param("state", "only topologies in this state, such as RUNNING"), Param("after", "the page after this id"),
+    Param("state", "only topologies in this state, such as RUNNING"), Param("after", "the page that follows this id"),
     returns=Topologies,
 )  # fmt: skip
 async def topologies(call: Call) -> Topologies:
@@ -201,7 +201,7 @@ async def doctor(call: Call) -> Doctor:
         low=-TIME_MAX, high=TIME_MAX,
     ),
     Param("until", "up to this time", float, 0.0, low=0, high=TIME_MAX),
-    Param("points", "at most this number of points; minutes are combined to fit", int, 0, low=0, high=1000),
+    Param("points", "at most this many points; minutes are combined to fit", int, 0, low=0, high=1000),
     Param("component", "only this component; may be repeated", list),
     Param("metric", "only this series; may be repeated", list),
     Param(
@@ -227,8 +227,8 @@ async def timeline(call: Call) -> Timeline:
 
 @table.route(
     "GET", TOPOLOGY + "/events", Scope.VIEW,
-    Param("after", "only events with a higher number", int, 0, low=0, high=(1 << 63) - 1),
-    Param("limit", "at most this number of events, the newest", int, EVENTS_MAX, low=1, high=EVENTS_MAX),
+    Param("after", "only events after the event with this number", int, 0, low=0, high=(1 << 63) - 1),
+    Param("limit", "at most this many events, the newest ones", int, EVENTS_MAX, low=1, high=EVENTS_MAX),
     returns=Events,
 )  # fmt: skip
 async def events(call: Call) -> Events:
@@ -254,11 +254,11 @@ async def slow(call: Call) -> Slow:
 @table.route(
     "GET", TOPOLOGY + "/traces", Scope.VIEW,
     Param(
-        "since", "only traces that began later, seconds since 1970; negative: seconds before now", float, 0.0,
+        "since", "only traces that began after this time, seconds since 1970; negative: seconds before now", float, 0.0,
         low=-TIME_MAX, high=TIME_MAX,
     ),
     Param("min_ms", "only traces that took at least this many milliseconds", float, 0.0, low=0, high=TIME_MAX),
-    Param("limit", "at most this number of traces, the slowest", int, 50, low=0, high=200),
+    Param("limit", "at most this many traces, the slowest ones", int, 50, low=0, high=200),
     returns=Traces,
 )  # fmt: skip
 async def traces(call: Call) -> Traces:

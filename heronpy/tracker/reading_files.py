@@ -99,13 +99,13 @@ async def search(call: Call) -> LogHits:
     "GET", TOPOLOGY + "/logs/{process}", Scope.ALL,
     Param("offset", "read from this offset on", int, low=0, high=(1 << 63) - 1),
     Param("until", "read the piece that ends at this offset", int, low=0, high=(1 << 63) - 1),
-    Param("bytes", "at most this number of bytes", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
+    Param("bytes", "at most this many bytes", int, PIECE_BYTES, low=1024, high=PIECE_MAX_BYTES),
     Param("file", "the file to which the offset belongs"),
     Param("back", "the rotated file with this number; 0 is the newest", int, 0, low=0, high=9999),
     returns=Logs,
 )  # fmt: skip
 async def log(call: Call) -> Logs:
-    """A piece of one log; without an offset, the end of the log, limited to the last submitted topology."""
+    """A piece of one log; without an offset, the tail of the log, limited to the last submitted topology."""
     process, wanted = call.path["process"], call.query
     name = f"log-files/{process}.log" + (f".{wanted['back']}" if wanted["back"] else "")
     begin, count = wanted["offset"], wanted["bytes"]
@@ -196,7 +196,7 @@ def lines_of(data: bytes) -> list[LogLine]:
 
 @table.route(
     "GET", TOPOLOGY + "/letters", Scope.ALL, Param("component", "only this component"),
-    Param("limit", "at most this number of letters, the newest", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
+    Param("limit", "at most this many letters, the newest ones", int, 50, low=1, high=LETTERS_MAX), returns=Letters,
 )  # fmt: skip
 async def letters(call: Call) -> Letters:
     """The dead letters, newest first."""

@@ -162,11 +162,11 @@ def check(options: Options, tokens: Tokens) -> None:
     if options.tls is None and not options.behind_proxy:
         raise ConfigError(
             f"other hosts could reach the tracker on {options.host} without TLS; give --tls CERT KEY, or"
-            " --behind-proxy NAME if a proxy with TLS is the only one that can reach it"
+            " --behind-proxy NAME if only a proxy with TLS can reach it"
         )
     if not tokens.are_there:
         raise ConfigError(
-            "others reach the tracker only with a token, but no token exists; create one: heron ui token view"
+            "clients on other hosts need a token, but no token exists; create one: heron ui token view"
         )
 
 
@@ -182,8 +182,8 @@ def is_named(options: Options) -> bool:
 def listen(hosts: Sequence[str], wanted: int | None, last: int | None = None) -> list[socket.socket]:
     """Return sockets that listen on the same port of all these addresses. `::1` is skipped on a machine without IPv6.
 
-    For `wanted`, 0 means any port, and None means the last port, the default port, or the next free port. Raises
-    ConfigError if no port is free.
+    For `wanted`, 0 means any port, and None means the last port or, if it is unknown or in use, the first free port
+    from the default port on. Raises ConfigError if no port is free.
     """
     port = DEFAULT_PORT if wanted is None else wanted
     reason = ""

@@ -1,4 +1,4 @@
-"""The tracker's data about its clusters, requested only while there are viewers, and once for all of them.
+"""The tracker's data about its clusters, requested only while there are viewers, and once for all viewers.
 
 A topology master that does not answer is polled less and less often, down to once every 10 s. A caller
 waits for at most one request.
@@ -345,6 +345,6 @@ class ClusterSource:
     def close(self) -> None:
         """Close all connections and the state manager."""
         for name in list(self.topologies):
-            self._forget(name, "the tracker is ending")
+            self._forget(name, "the tracker is stopping")
         if "state" in self.session.__dict__:
             self.session.state.close()

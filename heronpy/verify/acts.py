@@ -1,4 +1,4 @@
-"""Faults in processes and in the links between them (F01-F10, F12-F18, F25, F35, F38).
+"""Faults in processes and in the links between them.
 
 An act begins when tuples flow, causes its fault `runs` times with some traffic in between, and returns when the last
 victim has been restarted. The oracle judges the result. Problems that only the act can detect (such as orphans) are
@@ -152,7 +152,7 @@ def kill_all_containers(world: World, number: int) -> None:
 
 
 def monkey(world: World, runs: int) -> None:
-    """Kill or stop processes at exponentially distributed times, without waiting for recoveries."""
+    """Kill or pause (SIGSTOP) processes at exponentially distributed times, without waiting for recoveries."""
     mean = 0.5 if world.short else MONKEY_MEAN_S
     for _ in range(runs * (MONKEY_KILLS if world.short else int(MONKEY_S / MONKEY_MEAN_S))):
         world.wait(min(world.random.expovariate(1 / mean), 3 * mean))
@@ -231,13 +231,13 @@ def slow_bolt(world: World, runs: int) -> None:
 
 @repeated
 def stopped_sink(world: World, number: int) -> None:
-    """Stop a sink for a while; the sink or its successor then continues."""
+    """Pause a sink (SIGSTOP) for a while; the sink or its successor then continues."""
     victim = world.random.choice(world.tasks("sink"))
     world.pause(victim.name, [world.process(victim)], 4.0 if world.short else 600.0)
 
 
 def backlog(world: World, runs: int) -> None:
-    """Stop all sinks while the input follows its schedule; afterwards the sinks must catch up."""
+    """Pause all sinks (SIGSTOP) while the input follows its schedule; afterwards the sinks must catch up."""
     rates = []
     for _ in range(runs):
         sinks = [world.process(victim) for victim in world.tasks("sink")]
@@ -283,7 +283,7 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
 
 @repeated
 def leak(world: World, number: int) -> None:
-    """Make one task leak memory until its limit ends it. Check that only this task dies and the reason is reported."""
+    """Make one task leak memory up to its limit; check that only this task dies, and that the reason is reported."""
     others = [one for one in world.targets() if one.component != "work"]
     victim = world.first_task("work")
 

@@ -4,7 +4,7 @@
     ATLEAST_ONCE      The source emits failed tuples again. A new process starts at the first unacked tuple.
     ATMOST_ONCE       A new process continues after the last emitted tuple.
 
-The source's partitions are those of a partitioned state, so any parallelism emits the same input.
+The source keeps its positions in partitioned state, so its input is the same with any parallelism.
 
 In every mode the sink appends each tuple to a trace that is never rolled back. In effectively-once mode it also counts
 per key in keyed state, and writes its rows in transactions. Rows are appended to an open segment, which `pre_save`
@@ -79,8 +79,8 @@ class _Reader:
 class SeededSource(Spout, StatefulComponent):
     """Emits (partition, seq, key, payload, crc, emission).
 
-    `emission` identifies the process of the source that emitted the tuple and the number of earlier
-    emissions: two records with the same emission are a duplicate that the product has caused.
+    `emission` combines the process that emitted the tuple and how often the tuple was emitted before:
+    two records with the same emission are a duplicate that the product has caused.
     """
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]

@@ -1,4 +1,4 @@
-"""Full disks, damaged checkpoints in a folder or an object store, and damaged state nodes (F21, F23, F24)."""
+"""Full disks, damaged checkpoints in a folder or an object store, and damaged state nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def full_store(world: World, number: int) -> None:
 
 
 def _lives_on_and_recovers(world: World) -> Target:
-    """Check that data flows, even after a kill, and that checkpoints resume on the freed disk; return the victim."""
+    """Check that data flows, even after a kill, and that checkpoints resume when there is space; return the victim."""
     world.until_arrived(BETWEEN)
     victim = world.random.choice(world.tasks("work"))
     world.kill(victim)
@@ -97,7 +97,7 @@ def full_state(world: World, number: int) -> None:
 
 @repeated
 def full_packages(world: World, number: int) -> None:
-    """Fill the disk of the package cache: a submit is refused with the reason, and leaves no files."""
+    """Fill the disk of the package cache: `heron submit` fails, names the cause, and leaves no files."""
     fill(world, "the package cache is full")
     folder = world.out / "package"
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A small disk: a tmpfs over one folder that can be filled and emptied (F21).
+"""A small disk: a tmpfs over one folder that can be filled and emptied.
 
 The disk is mounted in a private mount namespace of this process and its children, so other processes do not see it, and
 it vanishes with these processes. Linux only; needs root, or a kernel that allows users to create namespaces.

@@ -193,7 +193,7 @@ def verify(
 ) -> Verdict:
     """Check the records in a folder.
 
-    Rates are evaluated until `ended`, when the input left its schedule. `complete`: the whole input was processed.
+    Rates are evaluated until `ended`, when the input left its schedule. `complete`: whether all input was processed.
     """
     traces = records.read_segments(out / records.TRACE, "*.seg")
     trace = judged = np.concatenate([_NONE, *traces])

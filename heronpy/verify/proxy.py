@@ -1,4 +1,4 @@
-"""A SOCKS5 proxy that simulates a bad network: it delays, throttles, resets, corrupts and swallows data.
+"""A SOCKS5 proxy that simulates a bad network: it delays, throttles, resets, corrupts and drops data.
 
 Stream managers reach each other and the topology master through it if `heron.stmgr.socks_proxy` names it. Rules are per
 link, named by its ends ("stmgr-1" -> "stmgr-2", "*" for any). Bytes to the accepting side follow the rule of (from,

@@ -71,7 +71,7 @@ class Run:
                 raise ConfigError(f"{name} of a verification must be above 0, not {getattr(self, name)}")
         if not self.input.rate:
             raise ConfigError(
-                "a verification needs a rate, because recovery is the time until that rate is reached again"
+                "a verification needs a rate above 0, because recovery is the time until that rate is reached again"
             )
         self.input.check()
         return self
@@ -88,7 +88,7 @@ def with_scenario(run: Run, scenario: Scenario) -> Run:
 
 
 def loss_bound(run: Run, faults: int) -> int:
-    """Return the maximum number of tuples that this number of deaths may lose in at-most-once mode."""
+    """Return how many tuples may be lost in at-most-once mode if this number of processes is killed."""
     stmgr, instance = StmgrSettings(), InstanceSettings()
     tasks = 3 * run.tasks
     per_task = instance.in_queue_bytes_max + instance.out_queue_bytes_max + stmgr.instance_out_window_bytes

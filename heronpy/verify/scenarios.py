@@ -269,7 +269,7 @@ def scenarios() -> dict[str, Scenario]:
 
 
 def find(words: tuple[str, ...]) -> list[Scenario]:
-    """Return the named scenarios; F01 means F01 and every F01-..., `all` means all scenarios."""
+    """Return the named scenarios. `F01` also selects every `F01-...`, and `all` selects all scenarios."""
     known = scenarios()
     if "all" in words:
         return list(known.values())

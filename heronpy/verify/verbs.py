@@ -1,4 +1,4 @@
-"""Commands at bad times, broken user code, and observers (F06, F11, F19, F26, F34)."""
+"""Commands at bad times, broken user code, and observers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _cpu_share(world: World, names: Iterable[str]) -> float:
 
 
 def poison(world: World, runs: int) -> None:
-    """Emit tuples that kill every task or cannot be decoded: each becomes a dead letter, and all others arrive."""
+    """Emit tuples that kill tasks or cannot be decoded: each becomes a dead letter, and all other tuples arrive."""
     wanted = world.input.partitions * (world.input.poison or world.input.undecodable)
     for _ in range(wanted):
         # A value that cannot be decoded ends no process, and affects no other tuple.
@@ -95,7 +95,7 @@ def poison(world: World, runs: int) -> None:
 
 @repeated
 def few_files(world: World, number: int) -> None:
-    """Submit a second topology with a low limit on open files; the submit must be refused with the reason."""
+    """Submit a second topology with a low limit on open files; `heron submit` must fail and name the reason."""
 
     def narrow() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -148,7 +148,7 @@ def _update_twice(world: World, parallelism: int) -> None:
 
 
 def _submit_and_kill(world: World) -> None:
-    """Kill `heron submit`; check that `heron kill` removes everything that the submit has left."""
+    """Kill `heron submit`; check that `heron kill` removes everything that is left."""
     world.note("kill of a submit", disruptive=False)
     # The temporary files of the killed submit are removed with the files of the run.
     words, environment = world.submission(other_spec(world)), {"TMPDIR": str(world.out)}

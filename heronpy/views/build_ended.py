@@ -19,7 +19,7 @@ FIGURES_S, EVENTS_S = 300.0, 1800.0
 #: The doctor's limits for a running topology: shares above which spouts count as held back, and a task as full.
 HELD, FULL = 0.2, 0.8
 NEVER_KEPT = "the last figures of each task, the tasks' stacks and the load of the machine are no longer known"
-NO_FIGURES = "no figures of its last minutes are kept: its topology master ended before it had written them"
+NO_FIGURES = "no figures of the last minutes were kept, because the topology master ended before it wrote them"
 
 
 class _Window:
@@ -86,8 +86,8 @@ def _doctor(shown: Topology, events: Sequence[Event], timeline: Timeline) -> Doc
         *(() if said else _busiest(window)),
     ]
     if len(found) == 1 and window.over_s:
-        rate = f": its spouts emitted {emitted:,.0f} tuples a second" if emitted is not None else ""
-        found.append(_finding("healthy", True, f"nothing stood out in its last {_span(window)}{rate}"))
+        rate = f": the spouts emitted {emitted:,.0f} tuples a second" if emitted is not None else ""
+        found.append(_finding("healthy", True, f"nothing stood out in the run's last {_span(window)}{rate}"))
     return Doctor(
         topology=shown.name,
         healthy=all(finding.calm for finding in found),
@@ -124,7 +124,7 @@ def _said_last(shown: Topology) -> list[Finding]:
 def _ended(shown: Topology, where: str) -> Finding:
     after = f", after {format_duration(round(shown.uptime_s))}" if shown.uptime_s else ""
     failed = shown.state == "FAILED"
-    advice = f"its last errors: heron logs {where} --level ERROR" if failed else ""
+    advice = f"the topology's last errors: heron logs {where} --level ERROR" if failed else ""
     return _finding("ended", not failed, f"{shown.cause}{after}", advice)
 
 
@@ -132,8 +132,8 @@ def _memory(events: Iterable[Event], where: str) -> list[Finding]:
     times = _times(events, "oom")
     return [
         _finding(
-            "memory", False, f"{name} ran out of memory {counted(count, 'time')} in its last half hour",
-            f"its output before that: heron logs {where} {name}", figures={"times": float(count)},
+            "memory", False, f"{name} ran out of memory {counted(count, 'time')} in the run's last half hour",
+            f"the output before that: heron logs {where} {name}", figures={"times": float(count)},
         )
         for name, count in times.most_common(1)
     ]  # fmt: skip
@@ -146,7 +146,7 @@ def _restarts(events: Sequence[Event], where: str) -> list[Finding]:
         last = next(event for event in reversed(events) if event.kind == "restart" and event.subject == name)
         why = ": ".join(part for part in (last.reason.replace("_", " "), last.detail) if part)
         others = f", as were {len(times) - 1} other processes" if len(times) > 1 else ""
-        sentence = f"{name} was restarted {counted(count, 'time')} in its last half hour{others}"
+        sentence = f"{name} was restarted {counted(count, 'time')} in the run's last half hour{others}"
         found.append(
             _finding("crashing", False, f"{sentence}; last reason: {why}" if why else sentence,
                      f"heron logs {where} {name} --level ERROR", figures={"times": float(count)})
@@ -170,7 +170,7 @@ def _losses(shown: Topology, where: str) -> list[Finding]:
     advice = f"heron dead-letters {where}" if totals.dead_letters else ""
     figures = {"dead_letters": float(totals.dead_letters), "lost": float(totals.lost)}
     lack = "may not be" if losses_text(totals) == UNKNOWN else "are not"
-    sentence = f"its results {lack} complete: {given_up_text(totals)}"
+    sentence = f"the topology's results {lack} complete: {given_up_text(totals)}"
     return [_finding("losses", False, sentence, advice, figures=figures)]
 
 
@@ -191,7 +191,7 @@ def _held(held: float | None, events: Iterable[Event], window: _Window, ended_at
             spans[event.subject] = spans.get(event.subject, 0.0) + (event.lasted_s or 0.0)
     name = max(spans, key=lambda one: spans[one], default="")
     by = f", mostly by {name}" if name else "; the component that caused it is no longer known"
-    sentence = f"the spouts were held back for {held * 100:.0f} % of its last {_span(window)}{by}"
+    sentence = f"the spouts were held back for {held * 100:.0f} % of the run's last {_span(window)}{by}"
     return [_finding("held", False, sentence, figures={"held": held})]
 
 
@@ -202,5 +202,5 @@ def _busiest(window: _Window) -> list[Finding]:
         return []
     mean = window.mean(name, "busy")
     rest = f", all its tasks {mean * 100:.0f} % on average" if mean is not None else ""
-    sentence = f"the busiest task of {name} was {shares[name] * 100:.0f} % busy in its last {_span(window)}{rest}"
+    sentence = f"the busiest task of {name} was {shares[name] * 100:.0f} % busy in the run's last {_span(window)}{rest}"
     return [_finding("busy", False, sentence, component=name, figures={"busy": shares[name]})]

@@ -40,7 +40,7 @@ class LogLine(Struct, kw_only=True):
 class Logs(Struct, kw_only=True):
     """`GET /logs/{process}?offset|until&bytes&file&back`: a piece of one log, oldest line first. Scope `data`.
 
-    Without an offset the piece is the end of the log. `back` is the number of the rotated file, 0 the newest.
+    Without an offset the piece is the tail of the log. `back` is the number of the rotated file; 0 is the newest.
     """
 
     process: str

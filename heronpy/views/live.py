@@ -64,7 +64,7 @@ class NewEvents(Struct, kw_only=True):
 
 
 class Gone(Struct, kw_only=True):
-    """`event: gone`, the last message of a stream: the topology was killed, or replaced by another with its name."""
+    """`event: gone`, the last message of a stream: the topology was killed, or replaced by one with the same name."""
 
     #: One sentence.
     text: str

@@ -110,7 +110,7 @@ class Exceptions(Struct, kw_only=True):
 
 
 class SlowTuple(Struct, kw_only=True):
-    """A call of `process` that took longer than `heron.instance.slow_ms`."""
+    """A call to `process` that took longer than `heron.instance.slow_ms`."""
 
     at: float
     instance_id: str

@@ -1,4 +1,4 @@
-"""The progress of a batch run, which keepers write and the command, the page and the history show. Pure."""
+"""The progress of a batch run, written by keepers and shown by `heron progress`, the page and the history. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Texts that may quote users' values, and their replacements for readers who may not see values. Pure.
 
-For example, an exception may name the order that could not be booked, and a skew names its key. This module has a rule
-for each shape with such a text. Every answer and live message passes through `without_values` unless the client may see
-values.
+For example, an exception may name the order that could not be booked, and a report of skew names its key. This module
+has a rule for each shape with such a text. Every answer and live message passes through `without_values` unless the
+client may see values.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ def test_a_timeline_has_the_minutes_that_are_asked_for(asking: Asking, whole: Fa
     [
         ("metrics/timeline", {"component": "count", "instance": TASK, "starttime": 0, "endtime": 60}, 400, "not by instance"),
         ("metrics/timeline", {"component": "cuont", "starttime": 0, "endtime": 60}, 404, "no component 'cuont'"),
-        ("metricstimeline", {"component": "count", "starttime": 61, "endtime": 60}, 400, "starttime is 61, after endtime"),
-        ("metricstimeline", {"component": "count", "metricname": "x", "starttime": 0, "endtime": 60}, 400, "no minutes are kept"),
+        ("metricstimeline", {"component": "count", "starttime": 61, "endtime": 60}, 400, "starttime (61) is after endtime"),
+        ("metricstimeline", {"component": "count", "metricname": "x", "starttime": 0, "endtime": 60}, 400, "no history is kept"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_one_sentence(

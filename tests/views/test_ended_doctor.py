@@ -62,12 +62,12 @@ def test_the_cause_that_was_there_to_the_end_is_named() -> None:
     said = [one.sentence for one in found.findings]
     assert said == [
         "topology 'clicks' was killed, after 2h00m",
-        "container_1_count_7 ran out of memory 1 time in its last half hour",
-        "container_1_parse_3 was restarted 4 times in its last half hour; last reason: user exception: ValueError: no "
-        "number",
-        "its results are not complete: 3 dead letters, 2 lost",
-        "the spouts were held back for 80 % of its last 5m00s, mostly by container_1_count_7",
-        "the busiest task of count was 98 % busy in its last 5m00s, all its tasks 50 % on average",
+        "container_1_count_7 ran out of memory 1 time in the run's last half hour",
+        "container_1_parse_3 was restarted 4 times in the run's last half hour; last reason: user exception: "
+        "ValueError: no number",
+        "the topology's results are not complete: 3 dead letters, 2 lost",
+        "the spouts were held back for 80 % of the run's last 5m00s, mostly by container_1_count_7",
+        "the busiest task of count was 98 % busy in the run's last 5m00s, all its tasks 50 % on average",
     ]
     assert found.findings[2].next == "heron logs prod clicks container_1_parse_3 --level ERROR"
     assert (found.healthy, found.window_s, found.emitted_per_s, found.ended_at) == (False, FIGURES_S, 50.0, END)
@@ -85,7 +85,7 @@ def test_what_was_discarded_on_purpose_is_said_and_is_no_fault() -> None:
 def test_nothing_that_stood_out_is_said_too() -> None:
     found = doctor_of_ended(ended(), [], minutes(logs__emitted_per_s=[None, 7.0, 9.0], __held=[None, 0.1, 0.0]))
     assert [one.sentence for one in found.findings][1:] == [
-        "nothing stood out in its last 2m00s: its spouts emitted 8 tuples a second"
+        "nothing stood out in the run's last 2m00s: the spouts emitted 8 tuples a second"
     ]
     assert found.healthy
 
@@ -107,8 +107,8 @@ def test_what_the_doctor_said_last_goes_before_what_follows_from_minutes() -> No
 def test_without_figures_that_is_what_is_said() -> None:
     found = doctor_of_ended(ended("FAILED"), [], minutes())
     assert verdicts(found.findings) == ["ended"] and not found.healthy
-    assert found.findings[0].next == "its last errors: heron logs prod clicks --level ERROR"
-    assert found.not_known.startswith("no figures of its last minutes are kept") and found.window_s == 0
+    assert found.findings[0].next == "the topology's last errors: heron logs prod clicks --level ERROR"
+    assert found.not_known.startswith("no figures of the last minutes were kept") and found.window_s == 0
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Contenders of the keyed count: two hand-written processes, and PySpark with the same Python functions or SQL."""
+"""Other programs for the keyed count: two hand-written processes, PySpark with the same functions, and Spark SQL."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _row(item: tuple[str, int]) -> str:
 
 
 def spark(logs: Sequence[Path], folder: Path, sql: bool) -> Callable[[], None]:
-    """Warm up a Spark session; return the function that counts: with an RDD and these functions, or with SQL."""
+    """Warm up a Spark session; return a function that counts with SQL or, without `sql`, with an RDD."""
     session = spark_session(folder)
 
     def run(source: str, target: str) -> None:

@@ -1,6 +1,6 @@
 """The keyed count of one scene: its logs, its topology, its result, and the signals sent to its workers.
 
-CPU and time are measured from a topology's activation to its end. Starting is not included, as for the contenders.
+CPU and time are measured from a topology's activation to its end. Start-up is excluded, also for the contenders.
 """
 
 from __future__ import annotations

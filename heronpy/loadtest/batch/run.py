@@ -1,6 +1,6 @@
 """Runs the profiles of batch runs, and builds the result documents.
 
-Slow work is simulated by sleeping, so that the figures depend on the runtime and not on a busy machine.
+Slow work is simulated by sleeping, so that the figures depend on the runtime and not on the machine's load.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ UNITS, UNIT_BYTES, UNIT_LINES, LINE_S = 40, 1024, 46, 0.011
 def run_batch(
     where: Cluster, names: Sequence[str], size: int, preemptions: int, exchange: int, repeat: int, say: Say
 ) -> dict[str, Any]:
-    """Run these scenes of `batch`, or all scenes; return the result document."""
+    """Run these scenes of `batch`, or all scenes if none is named; return the result document."""
 
     def measure(number: int) -> Found:
         logs = where.scratch / f"load-logs-{number}"
@@ -181,7 +181,7 @@ class Scenes:
         return {"batch_kills": hit.seconds / plain.seconds}, [killed.check("kills", self._lines)]
 
     def failed(self) -> Found:
-        """Fail a run with a small input; fail another run in its last stage, fix its code, and resume it."""
+        """Make a run with a small input fail; make another run fail in its last stage, fix its code, and resume it."""
         checks: list[Check] = []
         whole, small, count = self._plain(checks), self._count("raises", SMALL_LINES), self._count("mended")
         began = time.monotonic()

@@ -62,8 +62,8 @@ class Part(Struct, kw_only=True):
 class Fault(Struct, frozen=True):
     """A temporary problem.
 
-    Depending on the kind, `much` is a share (such as the remaining share of a rate), a factor, a rate, or the number of
-    always busy threads of other programs. These threads run on the host `part`, or on all hosts if `part` is a
+    Depending on the kind, `much` is a share (such as the remaining share of a rate), a factor, a rate, or a number of
+    threads of other programs that are always busy. These threads run on the host `part`, or on all hosts if `part` is a
     component.
     """
 
@@ -390,7 +390,7 @@ def _spread(rates: list[float]) -> float | None:
 def run(
     model: Model, goal: Goal, times: Times, for_s: float, minutes: Minutes | None = None, state: State | None = None
 ) -> Iterator[tuple[Observation, Outcome]]:
-    """Run the model under the scaler; yield each look and its outcome."""
+    """Run the model with the scaler; yield each observation and its outcome."""
     state = state or State()
     until = model.now + for_s
     while model.now < until:

@@ -1,8 +1,8 @@
 """`heron load-test jobs`: the costs of jobs, pools and the scaler, and the scaler's wrong decisions, with goals.
 
-The syncer's rounds use a stub driver without topologies. A pool's keeper decides about simulated slots. When a manager
-has many idle jobs, one running topology stands in for the topology of each job. Changes to a job, and the topologies
-in a pool, are real.
+The syncer's rounds use a stub driver without topologies. A pool's keeper decides about simulated slots. One running
+topology stands in for the topologies of all idle jobs of a manager. Changes to a job, and the topologies in a pool,
+are real.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Drawn:
 
 
 def is_wrong(drawn: Drawn, scene: Scene) -> bool:
-    """Whether the scaler named a wrong cause or none, added tasks in vain, or failed to add tasks that help."""
+    """Whether the scaler named a wrong cause or no cause, added useless tasks, or failed to add tasks that help."""
     ups, causes = scene.changes(up=True), [one.cause for one in scene.alerts]
     if drawn.kind == "load":
         # If all bolts have enough capacity, there is no cause to name; near the limit, either decision is right.
@@ -155,5 +155,5 @@ def is_wrong(drawn: Drawn, scene: Scene) -> bool:
 
 
 def is_worse(drawn: Drawn, scene: Scene) -> bool:
-    """Whether tuples waited longer than they wait in the same scenario without scaling."""
+    """Whether tuples waited longer than in the same scenario without scaling."""
     return bool(scene.model.rescaled) and scene.model.waited > 1.02 * drawn.scene("off").model.waited + 60 * drawn.load

@@ -1,4 +1,4 @@
-"""Counts lines by two keys in bolts that hold thousands of tuples: the shape of the flight demo without Spark.
+"""Counts lines by two keys in bolts that hold thousands of tuples, like the flight demo but without Spark.
 
     lines x2 -> parse x2 -> by_carrier x2 (hold 5,000 tuples) -> totals
                          \\-> by_origin x2 (hold 5,000 tuples) -/

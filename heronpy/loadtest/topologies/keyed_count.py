@@ -90,7 +90,7 @@ class SlowParse(Parse):
 
 
 class Count(Bolt):
-    """Emits all counts at the end, or changed counts at each tick if a stream continues."""
+    """Emits the changed counts at each tick of a stream, or all counts at the end of a batch."""
 
     outputs = ["user", "count"]
 

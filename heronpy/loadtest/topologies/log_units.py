@@ -1,9 +1,9 @@
-"""A pipeline of work units with one of these functions.
+"""A pipeline of work units that runs one of the following functions.
 
 `click`: a line becomes a row of two columns. `line`: the line is the row. `slow`: each unit takes `unit_s`, and ten
-times as long in the first process that gets one. `bad`: the line `bad_line` raises, and `deadly` kills its process.
-`halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit. `slow`, `bad` and `halt`
-record each attempt. `tuples` does the work of `click` without work units, with TextFileSpout, a bolt and FileSink.
+times as long in the first process that gets a unit. `bad` raises at the line `bad_line` or, if
+`deadly`, kills its process. `halt`: a line that ends with `halt` takes `halt_s` in the first attempt at its unit.
+`slow`, `bad` and `halt` record each attempt. `tuples` does the work of `click` with TextFileSpout, a bolt and FileSink.
 """
 
 from __future__ import annotations

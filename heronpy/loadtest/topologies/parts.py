@@ -105,7 +105,7 @@ class Report:
             self.timeline.append((now, count))
 
     def arrived(self, count: int, at: float) -> None:
-        """Record that the last of `count` tuples arrived at this time; later marks have the same count."""
+        """Record that the last of `count` tuples arrived at this time; remove later marks, which repeat the count."""
         while self.timeline and self.timeline[-1][0] >= at:
             self.timeline.pop()
         self.timeline.append((at, count))
@@ -124,7 +124,7 @@ def share(total: int, lane: int) -> int:
 
 
 def passes(values: Sequence[Any], limit: int, duration_s: float, report: Report) -> Iterator[Any]:
-    """Yield the values repeatedly, until `limit` values (if not 0) or for a time.
+    """Yield the values repeatedly, until `limit` values have been yielded or, if `limit` is 0, for `duration_s`.
 
     The first `report.emitted` values, up to the position of a restored spout, are skipped. The clock is read once
     per pass through the values, so a value costs one step of a C iterator.

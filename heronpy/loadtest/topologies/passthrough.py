@@ -15,7 +15,7 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
 from heronpy.loadtest.topologies.parts import Latencies, LoadSink, LoadSpout, Pace, acked, config_of, submit
 
-#: Maximum tuples per call of next_tuple, because the task handles acks and barriers between calls.
+#: Maximum tuples per call to next_tuple, because the task handles acks and barriers between calls.
 DUE_MAX = 500
 
 
@@ -87,7 +87,7 @@ class PacedSpout(LoadSpout):
             self.emit_one()
 
     def wait_until_due(self, now: int) -> None:
-        """Request the next call of next_tuple at the due time, unless the run measures a polled spout."""
+        """Request the next call to next_tuple at the due time, unless the run measures a polled spout."""
         if now < self.due_ns and not self.polled and not self.again:
             self.wait((self.due_ns - now) / 1e9)
 

@@ -2,7 +2,7 @@
 
 In its slow phase a bolt serves exactly `capacity` tuples a second while it has input. The service of a tuple starts at
 the end of the previous service, even if a timer fired late. So a rate below the capacity means that backpressure
-starved the bolt. `first` is the pace of the first task, relative to the others. `hot` is the share of tuples with the
+starved the bolt. `first` is the pace of the first task, relative to other tasks. `hot` is the share of tuples with the
 same key. After each `pause_every` tuples a bolt pauses for `pause_s`. Spouts record the pauses between two emits, and
 bolts record how late the machine woke them. The remaining pauses are due to backpressure.
 """

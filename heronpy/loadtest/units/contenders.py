@@ -1,5 +1,4 @@
-"""Contenders that are not topologies: a process that prepares, works on request, and reports; and the loops of
-`throughput`.
+"""Contenders that are not topologies. Each is a process that prepares, works on request, and reports.
 
 The preparation is not part of the work, so the CPU time of the work does not include the start.
 """
@@ -124,7 +123,7 @@ def work_at_once(contenders: Sequence[tuple[object, ...]], seconds: float) -> tu
 
 
 def by_hand(logs: Sequence[Path], table: Path) -> Callable[[], None]:
-    """Return the work of a hand-written program, which reads, parses, and writes one file."""
+    """Return the work of a hand-written program that reads the logs, parses the lines, and writes one file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -197,7 +196,7 @@ def warm_logs(folder: Path) -> str:
 
 
 def spark(logs: Sequence[Path], table: Path, plain: bool) -> Callable[[], None]:
-    """Return the work of a warm Spark session: with `mapInArrow`, or if `plain` with Spark's CSV reader."""
+    """Return the work of a warm Spark session: with `mapInArrow` or, if `plain`, with Spark's CSV reader."""
     session = spark_session(table.parent)
     schema = "user string, ms long"
 

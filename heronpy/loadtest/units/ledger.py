@@ -68,7 +68,7 @@ def ledger(where: Cluster, sizes: Sizes, number: int, say: Say) -> tuple[dict[st
 
 
 def judged(rows: tuple[Row, ...], reports: list[dict[str, Any]]) -> tuple[bool, str]:
-    """Check that the rows agree with the answers to the processes: each commit and each byte counts once."""
+    """Check that the ledger's rows agree with its answers to the processes: each commit and each byte counts once."""
     wrong = list(validate(rows))
     committed = [unit for report in reports for unit in report["committed"]]
     published = sum(report["published"] for report in reports)
@@ -150,7 +150,7 @@ class Client:
         self._known = _MARK
 
     def until(self, seconds: float, is_worker: bool) -> dict[str, Any]:
-        """Work until the time is over; return the report."""
+        """Work for `seconds`; return the report."""
         began = time.monotonic()
         step = self.work if is_worker else self.keep
         while time.monotonic() < began + seconds:

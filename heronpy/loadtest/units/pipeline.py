@@ -88,7 +88,7 @@ class Pipeline(LogScene):
         return sum(self._rows.values())
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """Name and content of each published unit."""
+        """Yield the name and the content of each published unit."""
         for folder, _ in published(str(self.table)):
             yield folder.name, (folder / "part-0.txt").read_text("utf-8")
 
@@ -108,7 +108,7 @@ class Pipeline(LogScene):
 
 
 def wrong_numbers(found: Iterable[int], expected: int, left_out: Sequence[int] = ()) -> str:
-    """Describe how the numbers differ from 0 to `expected` - 1 without `left_out`, each once; "" if they are equal."""
+    """Describe how `found` differs from the numbers 0 to `expected` - 1 without `left_out`; "" if each occurs once."""
     numbers = np.asarray(found if isinstance(found, np.ndarray) else list(found), dtype=np.int64)
     counts: Any = np.bincount(numbers[(numbers >= 0) & (numbers < expected)], minlength=expected)
     wanted = np.ones(expected, dtype=np.int64)

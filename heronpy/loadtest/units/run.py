@@ -215,7 +215,7 @@ def _is_next_of(ended: Began) -> Callable[[Began], bool]:
 
 
 def _keeper(made: Pipeline, topology: Topology, turn: int) -> int:
-    """Wait until all keepers have a process; return the process of one of them, in turn."""
+    """Wait until all keepers have a process; return the pid of keeper number `turn`, modulo the number of keepers."""
     pids: list[int] = []
 
     def are_there() -> bool:

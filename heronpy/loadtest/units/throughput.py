@@ -1,7 +1,7 @@
 """CPU per GB: work units, a hand-written loop, tuples, and PySpark, one after the other over the same logs.
 
-Each contender does `inputs.click` with every line; all but the tuples write Parquet. Startup before the first byte
-(processes, JVM, imports) is not counted. The order is reversed after each run.
+Each contender parses every line as `inputs.click` does; all except the tuples write Parquet. Startup before the first
+byte (processes, JVM, imports) is not counted. The order is reversed after each run.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class BatchWorld(World):
             (self.out / SLOW / name).unlink(missing_ok=True)
 
     def to_next_stage(self) -> None:
-        """End the slow phase of the first stage; the second stage is slow."""
+        """End the slow phase of the first stage, and wait until the second, slow stage processes tuples."""
         (self.out / SLOW / PARSE).unlink(missing_ok=True)
         self.until(lambda: len(self.stages()) > 1 and self.stages()[1]["state"] == "running", END_S, "the second stage")
         self.until_arrived(1)

@@ -1,6 +1,6 @@
 """Faults of a pipeline of work units: processes that end at selected steps, stragglers, full disks, clocks, outages.
 
-The outages affect the ledger, the ledger's server, and the second of two sites (U22, U23, F28).
+The outages affect the ledger, the ledger's server, and the second of two sites.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JUMPS_S = (-3_600.0, 86_400.0, 0.0)
 
 
 def ends_at(point: str) -> Act:
-    """Return an act that kills (-9) the next process at a step, then stops and continues the one after it."""
+    """Return an act that kills (-9) the next process that reaches a step, then pauses the process after it."""
 
     @repeated
     def act(units: UnitWorld, number: int) -> None:
@@ -71,7 +71,7 @@ def _ends_at(world: UnitWorld, point: str, how: signal.Signals) -> None:
 
 @repeated
 def straggler(units: UnitWorld, number: int) -> None:
-    """Stop a worker that has a unit: after its lease ends, another attempt wins and the late attempt does not count."""
+    """Pause a worker that has a unit: after its lease ends, another attempt wins, and the late one does not count."""
     units.points.arm("record", signal.SIGSTOP)
     taken = units.at_point("record")
     fault = units.note(f"a worker is stopped with unit {taken.unit}")
@@ -122,7 +122,7 @@ def lose_the_ledger(units: UnitWorld, number: int) -> None:
 
 @repeated
 def another_ledger(units: UnitWorld, number: int) -> None:
-    """Submit the same program with another ledger, as another home would: submit and keepers must refuse the ledger."""
+    """Submit the same program with another ledger, as from another HERON_HOME: submit and keepers must refuse it."""
     cluster = units.topology.cluster
     spec = json.loads((units.out / "spec").read_text(encoding="utf-8"))
     ledger, out = units.ledger_file.with_name(f"other-{number}.db"), units.out / f"other-{number}"
@@ -241,8 +241,8 @@ def site_down(units: UnitWorld, number: int) -> None:
 
 @repeated
 def site_silent(units: UnitWorld, number: int) -> None:
-    """Stop all processes of a site: the other site detects the silence, and the stopped processes are too late when
-    they continue.
+    """Pause all processes of a site: the other site detects the silence, and the paused processes resume too late to
+    win.
     """
     taken, fault = _stopped_with_a_unit(units), units.note(f"SIGSTOP the whole site {SECOND}")
     with units.stopped(_tree(units)):
@@ -270,7 +270,7 @@ def site_partly_away(units: UnitWorld, number: int) -> None:
 
 
 def _stopped_with_a_unit(units: UnitWorld) -> Taken:
-    """Stop a worker of the second site before it records its unit."""
+    """Pause a worker of the second site before it records its unit."""
     units.second_points.arm("record", signal.SIGSTOP)
     return units.at_point("record", units.second_points)
 

@@ -31,7 +31,7 @@ TICK_S = 0.02
 
 
 def line_of(seed: int, log: str, number: int, poison: int = 0) -> str:
-    """Return line `number` (from 0) of a log: 20 to 90 characters, without a line end.
+    """Return line `number` (from 0) of a log: 20 to 90 characters, without a line ending.
 
     `poison`: about one line in `poison` is bad, and some of the bad lines are deadly; 0 means that no line is bad.
     """

@@ -1,7 +1,7 @@
 """The topology of `heron verify run` for work units, which writes the lines of rotating logs to a table.
 
-Its workers and keepers are the product's own, with stages that have points: steps at which a verification can end or
-stop a process. A verification arms a point with a file that contains the name of a signal. The first process at the
+Its workers and keepers are the product's own, with additional points: steps at which a verification can kill or
+pause a process. A verification arms a point with a file that contains the name of a signal. The first process at the
 point takes the file and sends itself the signal. The processes also see the clock that the verification sets.
 """
 

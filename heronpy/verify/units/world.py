@@ -151,7 +151,7 @@ class UnitWorld(World):
         """Wait until no bytes are waiting and no unit is in progress. Raises LabError if a unit has failed permanently.
 
         The condition also holds briefly before keepers see the last lines; the wait for these lines lasts at most
-        LOOK_S.
+        LOOK_S seconds.
         """
 
         def is_settled() -> bool:

@@ -48,7 +48,7 @@ export function TaskPage({ route }) {
   <//>`;
 }
 
-/** Columns of slow tuples: calls of process() that took longer than heron.instance.slow_ms, with their values. */
+/** Columns of slow tuples: calls to process() that took longer than heron.instance.slow_ms, with their values. */
 const SLOW = [
   figure('took', 'took_s', duration),
   plain('at', 'at', when),
@@ -67,6 +67,6 @@ function Slow({ place, query }) {
   const rows = (data?.tuples ?? []).map((row, number) => ({ ...row, number }));
   return html`<${Section} title="slow tuples">
     <${Trouble} problem=${problem} />
-    ${data && html`<${Table} columns=${SLOW} rows=${rows} name=${(row) => row.number} caption="the slowest tuples of the last hour" empty="No call of process() took longer than heron.instance.slow_ms." />`}
+    ${data && html`<${Table} columns=${SLOW} rows=${rows} name=${(row) => row.number} caption="the slowest tuples of the last hour" empty="No call to process() took longer than heron.instance.slow_ms." />`}
   <//>`;
 }
