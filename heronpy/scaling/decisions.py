@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -82,11 +82,12 @@ class Alert(Struct, frozen=True):
 
 
 def watched(
-    opened: Mapping[str, Alert], found: Iterable[Alert], now: float, clear_s: float
+    opened: Mapping[str, Alert], found: Iterable[Alert], now: float, clear_s: float, explained: Collection[str] = ()
 ) -> tuple[dict[str, Alert], list[Decision]]:
     """Return the open alerts after a look, and the decisions to report. Alerts not seen for `clear_s` are cleared.
 
-    The first cause usually explains the later causes, so only the first cause opens an alert.
+    The first cause usually explains the later causes, so only the first cause opens an alert. `explained` has the keys
+    of alerts for which another cause was found.
     """
     after, said = dict(opened), list[Decision]()
     for number, one in enumerate(found):
@@ -99,7 +100,8 @@ def watched(
             after[key] = replace(open_one, text=one.text, told=True)
     for key, one in opened.items():
         if not 0 <= now - after[key].seen < clear_s:
-            said += [Cleared(one.component, one.cause, f"over: {one.text}")] if one.told else []
+            why = "another cause was found" if key in explained else "over"
+            said += [Cleared(one.component, one.cause, f"{why}: {one.text}")] if one.told else []
             del after[key]
     return after, said
 

@@ -96,6 +96,7 @@ class _Round:
         self.lag_s = estimate.lag_of(look) if look.components else None
         self.broken = bool(goal.lag_s) and self.lag_s is not None and self.lag_s > goal.lag_s
         self.keeps_up = self.lag_s is not None and self.lag_s <= max(LAG_S, goal.lag_s / 2) and look.held < HELD
+        self.explained = set[str]()
         self.alerts = {key: self._kept(one) for key, one in state.alerts.items()}
         # Clearing a backlog whose cause is gone looks like a load that needs more tasks.
         open_still = [one for one in self.alerts.values() if one.vetoes and self.now - one.seen < times.clear_s]
@@ -131,18 +132,20 @@ class _Round:
     # ---- findings -------------------------------------------------------------------------
 
     def _kept(self, one: Alert) -> Alert:
-        """Return an open alert: marked as seen if its cause cannot be checked now and may still exist, or as long gone if
-        another change or cause makes it pointless.
+        """Return an open alert: marked as seen if its cause cannot be checked now and may still exist, or as gone if
+        a later change or another cause makes it obsolete.
         """
         gone = replace(one, seen=self.now - self.times.clear_s)
         if one.cause == Verdict.BAD_UPDATE.value:
             # `heronpy.health` compares with the hour before; the scaler's changes since then do not remove the cause.
             updated = self.plan is None and (self.look.updated_at or 0.0) > one.since
             changed, again = updated or self.deployed_at > one.since, self._of(Verdict.BAD_UPDATE, one.component)
-            if again is None and (changed or self.keeps_up):
+            calm = self.keeps_up and all(other.verdict in CALM for other in self.look.findings)
+            if again is None and (changed or calm):
                 return gone if changed else one
             return replace(one, since=self.now if changed or self.plan is not None else one.since, seen=self.now)
         if self.trouble and one.cause in _EXPLAINED:
+            self.explained.add(f"{one.cause}:{one.component}")
             return gone
         waits = self.plan is not None and one.cause in _OWN and not one.vetoes
         return replace(one, seen=self.now) if waits else one
@@ -512,7 +515,7 @@ class _Round:
         return few or self._always_waits(one) or self._is_beside(one)
 
     def _outcome(self) -> Outcome:
-        alerts, said = watched(self.alerts, self.found, self.now, self.times.clear_s)
+        alerts, said = watched(self.alerts, self.found, self.now, self.times.clear_s, self.explained)
         plan = Plan(self.now, self.trials) if self.trials else self.plan
         changes: dict[str, dict[str, Any]] = {}
         for name, trial in self.trials.items():

@@ -165,9 +165,7 @@ def check(options: Options, tokens: Tokens) -> None:
             " --behind-proxy NAME if only a proxy with TLS can reach it"
         )
     if not tokens.are_there:
-        raise ConfigError(
-            "clients on other hosts need a token, but no token exists; create one: heron ui token view"
-        )
+        raise ConfigError("clients on other hosts need a token, but no token exists; create one: heron ui token view")
 
 
 def _address(host: str) -> str:

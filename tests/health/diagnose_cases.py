@@ -47,6 +47,7 @@ def history(component: str = "count", minutes: int = 60, **series: Any) -> dict[
 
 
 EVEN = [bolt(n) for n in (2, 3, 4, 5)]
+SLOWED = [bolt(n, executed=75.0) for n in (2, 3, 4, 5)]
 SKEWED = [bolt(2, 0.98, 6100), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))]
 HELD = {"held": 0.83, "culprits": ["count-2"]}
 CASES: dict[str, tuple[Signals, Verdict, str]] = {
@@ -292,7 +293,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         Verdict.MEMORY, "count-3 is close to its memory limit: 114.4MB of 120MB",
     ),
     "bad update": (
-        signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
+        signals(*SLOWED, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
                 history=history(busy=0.5, tasks=4, executed=[4000.0] * 50 + [2000.0] * 10)),
         Verdict.BAD_UPDATE,
         "count processes 50 % less per busy second since the update 10m00s ago (update done): 1,000/s per task instead of"
@@ -303,7 +304,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         "words has stopped: it has emitted nothing for 45s (16,000/s before); held back by count-2",
     ),
     "bad update to a plan that is known": (
-        signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
+        signals(*SLOWED, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
                 history={**history(busy=0.5, tasks=[2.0] * 50 + [4.0] * 10, executed=[2000.0] * 50 + [2000.0] * 10),
                          **history("", plan_version=[6.0] * 50 + [7.0] * 10)}),
         Verdict.BAD_UPDATE,

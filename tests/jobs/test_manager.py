@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heronpy.clusters.errors import ClusterError, NotThereError
 from heronpy.clusters.session import Session
@@ -38,7 +39,7 @@ from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
 from heronpy.jobs.report import shown
 from heronpy.jobs.scaler import Scaler
 from heronpy.jobs.store import Scaled, Store
-from heronpy.jobs.syncer import Running, StepError, released
+from heronpy.jobs.syncer import Running, StepError, barred, is_measured, released
 from heronpy.launching import importing
 from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
@@ -136,6 +137,14 @@ def test_a_topology_that_does_not_answer_has_no_figures_and_the_syncer_looks_at_
     assert store.news(before)[1] == ["Day"]
     found = shown(store, "Day")["scaler"]
     assert found["components"] == {} and found["lag_s"] is None and found["at"] is not None
+
+
+def test_what_the_scaler_measures() -> None:
+    runs = Running("", "Day-1", ((("run",), "running"),), state="QUARANTINED")
+    assert is_measured(replace(runs, state="IN_SYNC")) and is_measured(runs) and barred(runs)
+    stopped = replace(runs, leaves=((("run",), "stopped"),))
+    assert not any(map(is_measured, (stopped, replace(runs, leaves=()), replace(runs, state="SYNCING"))))
+    assert barred(None) == barred(replace(runs, state="IN_SYNC")) == ""
 
 
 def test_a_manager_that_was_replaced_meanwhile_writes_nothing(state: MemoryStateManager) -> None:

@@ -281,6 +281,37 @@ def test_a_broken_promise_is_told_also_while_the_tasks_are_pinned_or_the_scaler_
         assert alert.text.startswith("the lag of Day is ") and alert.text.endswith(f", above the promised 5s: {reason}")
 
 
+def test_a_lag_is_no_longer_told_once_its_cause_is_known() -> None:
+    job = Job(pinned="layer oncall sets parallelism.work", usual_s=0.003)
+    job.looks(2)
+    job.looks(9, FEW, backlog=1e6)
+    job.looks(2, SLOW, backlog=1e6)
+    lag, over, cause = job.of(Alerted)[0], job.of(Cleared)[0], job.of(Alerted)[1]
+    assert over.text == f"another cause was found: {lag.text}" and cause.cause == "dependency"
+
+
+def test_a_component_that_waits_far_longer_than_usual_gets_no_tasks_and_is_named() -> None:
+    for cpu, gets in ((0.3, False), (2.9, True), (None, True)):
+        job = Job(busy=0.3, cpu=0.6)
+        job.looks(4)
+        job.work |= {"processed": 270.0, "busy": 0.98, "cpu": cpu}
+        job.looks(9, FEW, backlog=1e6)
+        assert bool(job.of(Changed)) is gets
+        texts = [one.text for one in job.of(Alerted)]
+        slow = "work takes 11ms for a tuple instead of 333us; more tasks would not help"
+        assert gets or [text.partition(": ")[2] for text in texts] == [slow]
+
+
+def test_a_scaler_that_may_only_measure_says_why() -> None:
+    why = "the last change has failed"
+    job = Job(replace(GOAL, barred=why))
+    job.looks(2)
+    job.looks(9, FEW, backlog=1e6)
+    assert not job.of(Changed) and job.of(Alerted)[0].text.endswith(f"above the promised 5s: {why}")
+    (work,) = (one for one in explained(job.state, job.newest, job.goal, TIMES) if one.component == "work")
+    assert work.verdict == f"not scaled: {why}"
+
+
 def test_a_burst_raises_the_rate_of_a_task_only_until_later_looks_measure_less() -> None:
     work = Figures(name="work", is_spout=False, tasks=1, processed=2000.0, busy=1.0)
     known = raised(Known(measured=900.0, looks=10), work)
@@ -297,6 +328,8 @@ def test_while_spouts_are_held_back_the_lag_counts_queues_and_the_rate_of_the_co
     look = Observation(topology="Day", at=1.0, components=(read, work), held=1.0, end_to_end_s=12.0)
     assert lag_of(look) == 12.0 and lag_of(replace(look, end_to_end_s=None)) == 10.0
     assert lag_of(replace(look, components=(replace(read, backlog=0.0), work))) == 12.0
+    calm = replace(look, components=(replace(read, backlog=0.0, processed=9.0), work), held=0.0)
+    assert [lag_of(replace(calm, queue_s=queue_s)) for queue_s in (None, 1.0, 30.0)] == [0.0, 0.0, 30.0]
 
 
 def test_a_clock_that_is_set_back_by_a_day_makes_the_scaler_wait_for_nothing() -> None:
@@ -441,7 +474,7 @@ def test_a_bad_update_is_told_until_the_topology_is_changed_again(by: str) -> No
         job.looks(300, FEW, **as_is)
         assert [one.cause for one in job.said] == ["bad update"], "health compares with the last hour only"
     job.looks(6, FEW, **(as_is | {"updated_at": job.now} if by == "update" else {"program": "b"}))
-    assert [type(one) for one in job.said] == [Alerted, Cleared, Changed]
+    assert [type(one) for one in job.said][:3] == [Alerted, Cleared, Changed]
 
 
 #: By verdict: all figures that its sentence may have; `health` gives no finding without them.
