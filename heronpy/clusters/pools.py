@@ -83,7 +83,8 @@ def shown(session: Session, name: str) -> dict[str, Any]:
                 "load": round(share, 3),
                 "cpu": round(used.get(slot, Size()).cpu, 3),
                 "ram_bytes": used.get(slot, Size()).ram_bytes,
-                "restarts": records[slot].restarts if slot in records else 0,
+                "restarts": (records[slot].restarts if slot in records else 0)
+                + (answer.life if answer is not None else 0),
                 "exit_reason": records[slot].exit_reason if slot in records else "",
             }
         )

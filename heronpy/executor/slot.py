@@ -294,6 +294,7 @@ class Slot:
                     self._holding.answer(self._running()),
                     {view.spec.name: self._record(view.spec.name) for view in self._supervisor.views()},
                     self._loads.known(time.monotonic()),
+                    self._life,
                 )
             )
             if content == self._answered:

@@ -114,6 +114,8 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     """Map from `topology id/container` to the encoded proto ProcessRecord of the container's executor."""
     loads: dict[str, Size] = {}
     """Map from `topology id/container` to the used resources, for containers that were measured for long enough."""
+    life: int = 0
+    """Number of times that the slot has ended in this epoch and was restarted in place."""
 
 
 class Run(Struct, frozen=True):
