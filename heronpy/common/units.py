@@ -109,8 +109,9 @@ def format_duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Format a count with its noun: '1 task', '2 tasks'."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    """Format a count with its noun: '1 task', '2 tasks', '3 entries'."""
+    many = f"{noun[:-1]}ies" if noun[-1] == "y" and noun[-2] not in "aeiou" else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
