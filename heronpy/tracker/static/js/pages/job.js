@@ -88,7 +88,8 @@ export function Job({ place, alone }) {
     !alone || !here || ['topology', html`<a href=${to(here)}>${here.name}</a>`],
   ].filter(Array.isArray);
   const reasons = [
-    ...job.decisions.map((one) => [one.at, `${one.who}: ${one.text}`]),
+    // A change gives the decision as its reason.
+    ...job.decisions.filter((one) => !job.changes.some(({ stamp }) => stamp.why.includes(one.text))).map((one) => [one.at, `${one.who}: ${one.text}`]),
     ...job.changes.map(({ layer, version, stamp, before, after }) => [
       stamp.at,
       `${layer} v${version} by ${stamp.who}, ${keysOf([...after, ...before])}: ${stamp.why} `,
