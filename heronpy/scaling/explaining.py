@@ -5,10 +5,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 from heronpy.common.units import format_duration
+from heronpy.health.pace import HELD
 from heronpy.scaling import estimate, patterns
 from heronpy.scaling.decisions import Alert
+from heronpy.scaling.estimate import LAG_S
 from heronpy.scaling.figures import Figures, Goal, Observation, Past, Times
 from heronpy.scaling.state import State
+from heronpy.views.findings import CALM, Verdict
 
 
 class Evidence(Struct, frozen=True):
@@ -50,7 +53,7 @@ def explained(state: State, look: Observation, goal: Goal, times: Times) -> list
             Evidence(
                 one.name, one.tasks, goal.min.get(one.name, 1), goal.max.get(one.name),
                 asked.get(one.name) if asked is not None else None, known.per_thread * one.concurrency or None,
-                one.busy, one.backlog, needed, *_verdict(state, one, needed, goal, times),
+                one.busy, one.backlog, needed, *_verdict(state, one, needed, goal, times, look),
             )
         )  # fmt: skip
     return found
@@ -65,7 +68,7 @@ def _stops_scaling(state: State, times: Times) -> Alert | None:
 
 
 def _verdict(
-    state: State, one: Figures, needed: int | None, goal: Goal, times: Times
+    state: State, one: Figures, needed: int | None, goal: Goal, times: Times, look: Observation
 ) -> tuple[str, float | None, float | None]:
     """Return a sentence about the decision, the time since which it holds, and the time until which it holds."""
     name, high = one.name, goal.max.get(one.name)
@@ -112,5 +115,15 @@ def _verdict(
         return f"{text}; at most one reduction is made every {format_duration(times.shrink_s)}", spare, again
     if spare + times.spare_s > state.at:
         return f"{text}; some are removed after {format_duration(times.spare_s)}", spare, spare + times.spare_s
-    why = "while there is an alert or a backlog, or while other days or the memory for its keys need the tasks"
-    return f"{text}; no task is removed {why}", spare, None
+    return f"{text}; no task is removed {_keeping(look, goal)}", spare, None
+
+
+def _keeping(look: Observation, goal: Goal) -> str:
+    """Return why no task is removed although fewer would suffice, as a clause; see `plan`."""
+    found = next((one for one in look.findings if one.verdict not in CALM or one.verdict is Verdict.CATCHING_UP), None)
+    if found is not None:
+        return f"while the doctor reports: {found.verdict.value}"
+    lag_s = estimate.lag_of(look)
+    if lag_s is None or lag_s > max(LAG_S, goal.lag_s / 2) or look.held >= HELD:
+        return "before the backlog is gone"
+    return "because other days, or the memory for its keys, need the tasks"

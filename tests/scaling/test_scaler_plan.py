@@ -141,7 +141,9 @@ def test_what_is_explained_does_not_contradict_its_figures() -> None:
     job.look(SPARE)
     assert verdict(job)[1].endswith("some are removed after 1h00m") and verdict(job)[2] == job.now + TIMES.spare_s
     job.looks(70, SPARE, held=0.5)
-    assert "no task is removed while there is an alert or a backlog" in verdict(job)[1] and verdict(job)[2] is None
+    assert verdict(job)[1].endswith("no task is removed before the backlog is gone") and verdict(job)[2] is None
+    job.look((*SPARE, Finding(Verdict.CATCHING_UP, figures={"left_s": 9.0, "lag_s": 9.0})))
+    assert verdict(job)[1].endswith("no task is removed while the doctor reports: catching up")
 
 
 def test_other_days_are_part_of_the_size() -> None:
