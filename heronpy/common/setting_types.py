@@ -28,9 +28,9 @@ class StmgrSettings(Room, frozen=True):
     """The stream manager: one process per container that routes frames."""
 
     backpressure_high_bytes: int = _setting(
-        MB, "Size of a task's queue above which the stream manager announces backpressure.", low=1
+        MB, "Size of a task's queue above which the task counts as full; above twice this size, all spouts are stopped.", low=1
     )
-    backpressure_low_bytes: int = _setting(512 * KB, "Size of the queue at which backpressure ends.")
+    backpressure_low_bytes: int = _setting(512 * KB, "Size of the queue at which the task no longer counts as full.")
     queue_target_ms: float = _setting(
         1000.0,
         "Time that a tuple may wait for a slow task, in the task's queues and on the way to them. The byte limits of "
