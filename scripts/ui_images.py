@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from heronpy.common.folders import make_folders
 from heronpy.common.host import this_host
 from heronpy.jobs.manager import SYNCER, Acting, folder_of, minutes_of
+from heronpy.jobs.plans import pairs_of
 from heronpy.jobs.store import Scaled, Store
 from heronpy.jobs.syncer import Running
 from heronpy.loadtest.jobs.model import START_S, Model
@@ -174,8 +176,10 @@ def job_of_model(home: Path) -> StateManager:
                 store.set(JOB, "scaler", outcome.changes, version, "scaler", why)
             before = outcome.state
     scaled, version = store.scaled(JOB)
-    store.put_scaled(JOB, Scaled(scaled.created, before, looks[-1][0]), version)
-    store.put_running(JOB, Running("manager", f"{JOB}-1", state="IN_SYNC"), 0)
+    last = replace(looks[-1][0], at=time.time())  # the page says so if figures are old
+    store.put_scaled(JOB, Scaled(scaled.created, before, last), version)
+    leaves: dict[tuple[str, ...], Any] = {("parallelism", one.name): one.tasks for one in last.components}
+    store.put_running(JOB, Running("manager", f"{JOB}-1", pairs_of(leaves | {("run",): "running"}), state="IN_SYNC"), 0)
     acting = Acting("manager", os.getpid(), os.getppid(), this_host().to_text(), clock.now)
     state.create(paths.job_manager(SYNCER), msgspec.json.encode(acting), ephemeral=True)
     return state
