@@ -241,7 +241,7 @@ class SnapshotWriter:
         self._job = job
 
     def start(self, job: Job) -> None:
-        """Write in parallel with the task, or immediately if there is little to write and the store is on this host."""
+        """Write the snapshot in the background, or synchronously if it is small and the store is on this host."""
         small = job.capture.estimate_bytes <= self._inline_max and self._uploads is None
         if small and not job.pid and not job.records:
             self._finish(job)

@@ -105,15 +105,15 @@ PERIODS = 7
 class ExecuteTimes:
     """The durations of one task's calls to user code.
 
-    Reading a clock per tuple would take longer than many calls do, so quick calls are timed in chunks and count with
-    the mean of their chunk. That would hide a single slow call among thousands, so:
+    Reading a clock per tuple would take longer than many calls do, so quick calls are timed in chunks, and each is
+    recorded with the mean of its chunk. That would hide a single slow call among thousands, so:
 
     - where calls take longer than `SINGLY_NS` on average, each is timed (at that length it costs 0.3 % of the time);
-    - a chunk that takes `SLOW_FACTOR` times as long as usual contains a slow call: all other calls count with the usual
-      time, and the slow call gets the remaining time. If several calls were slow, the recorded time of the slow call is
-      too long; the sum is exact in any case. The usual time is a moving average per source, because streams differ. A
-      chunk can at most double it, so one slow call does not raise it much, and it follows a lasting change within a few
-      chunks.
+    - a chunk that takes `SLOW_FACTOR` times as long as usual contains a slow call: all other calls are recorded with
+      the usual time, and the slow call with the remaining time. If several calls were slow, the recorded time of the
+      slow call is too long; the sum is exact in any case. The usual time is a moving average per source, because
+      streams differ. A chunk can at most double the usual time, so one slow call does not raise it much, and it follows
+      a lasting change within a few chunks.
     """
 
     def __init__(self) -> None:

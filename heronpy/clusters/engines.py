@@ -95,7 +95,7 @@ class Ends(Struct, frozen=True):
     asked: int = 0
     #: Objects that have not ended.
     left: tuple[str, ...] = ()
-    #: Objects that the engine has abandoned. Their processes may still run on a host that does not answer.
+    #: Objects that the engine has abandoned. Their processes may still be running on a host that does not answer.
     unconfirmed: tuple[str, ...] = ()
     #: Names of hosts on which files of ended objects may be left.
     hosts: tuple[str, ...] = ()

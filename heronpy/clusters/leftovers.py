@@ -65,7 +65,7 @@ def clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
 def complete_replica(session: Session, record: plan_pb2.ExecutionState) -> str:
     """Copy missing files of an ended run's newest checkpoint and savepoints to its replica.
 
-    Returns a sentence that names the missing files; "" if the replica is complete, or if there is none.
+    Returns a sentence on the checkpoints that the replica still lacks; "" if it lacks none, or if there is no replica.
     """
     try:
         settings = settings_for(session.settings_of(record), CheckpointSettings)

@@ -206,9 +206,9 @@ class Session(Records):
         self.check_here(record, f"{what} accepts local connections only")
         if os.path.basename(os.path.dirname(endpoint)) != short_hash(record.topology_id):
             raise ClusterError(
-                f"according to the state manager, {what} listens at {endpoint}, but the sockets of topology"
-                f" '{record.topology}' are in another folder; nothing was sent to that endpoint; kill the topology and"
-                " submit it again"
+                f"according to the state manager, {what} listens at {endpoint}, outside the socket folder of"
+                f" topology '{record.topology}', so nothing was sent to that endpoint; kill the topology and submit it"
+                " again"
             )
 
     def ask_executor(self, name: str, container: int, endpoint: str, request: Message, timeout_s: float) -> Any:
@@ -276,7 +276,7 @@ class Session(Records):
 
     def _no_master(self, name: str) -> str:
         if self.lacks_scheduler(name):
-            return str(self.no_scheduler(name))  # its containers may still run, and a new scheduler finds them
+            return str(self.no_scheduler(name))  # its containers may still be running, and a new scheduler finds them
         if self.scheduler_location(name) is None:
             return f"no process of topology '{name}' is running; {self.cure_of_dead(name)}"
         found = self.containers(name)

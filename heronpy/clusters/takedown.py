@@ -241,7 +241,7 @@ def _look_command(session: Session, record: plan_pb2.ExecutionState) -> str:
 
 
 def end_unstarted(submitted: Submitted, waits: Callable[[str], None] = lambda text: None) -> Outcome:
-    """End containers that a failed submit may have started on its engine; `remains` lists those that may still run."""
+    """End containers that a failed submit may have started on its engine; `remains` lists those that may be running."""
     outcome = Outcome()
     outcome.remains = _end_submitted(submitted, outcome, ENGINE_END_S, False, waits)
     return outcome

@@ -74,4 +74,4 @@ def what_remains(outcome: Outcome) -> str:
 def what_may_run(outcome: Outcome) -> str:
     """A sentence: the containers on an engine that may still be running, the reason, and how to look for them."""
     look = f"; look for it with: {outcome.look}" if outcome.look else ""
-    return f"{some(outcome.may_run)} may still run{away_text(outcome.why_waits)}{look}"
+    return f"{some(outcome.may_run)} may still be running{away_text(outcome.why_waits)}{look}"

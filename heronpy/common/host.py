@@ -15,7 +15,7 @@ class Host(Struct, frozen=True):
     """A host, identified so that other hosts can recognise it."""
 
     name: str
-    """Name for people; several hosts may have the same name."""
+    """Display name; not necessarily unique."""
     machine: str
     """Digest of the id of the installed system; "" if it has no id. Copies of an image share the id."""
     boot: str

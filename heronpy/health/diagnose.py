@@ -32,8 +32,8 @@ LATE = 5.0
 def diagnose(signals: Signals, before: Sequence[Finding] = ()) -> list[Finding]:
     """Return all findings, most urgent first, or a single HEALTHY finding if there is no other finding.
 
-    `before` contains the previous findings; a cause among them is repeated until it is gone. Until figures have settled
-    after a change, rates and shares mix two configurations, so they are not judged.
+    `before` contains the previous findings; a cause among them is reported until it no longer applies. Until figures
+    have settled after a change, rates and shares mix two configurations, so they are not judged.
     """
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
     changing = list(_changing(signals))

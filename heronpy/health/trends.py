@@ -218,7 +218,7 @@ def _is_steady(points: Sequence[tuple[float, float]], per_s: float) -> bool:
 
 
 def lasts_s(signals: Signals, component: str, busy: float, held: float) -> float:
-    """Return the seconds, up to the last full minute, for which the busy or the held share was at least this high."""
+    """Return how many seconds, up to the last full minute, the busy or held share has been at least its threshold."""
     shares, holds = signals.minutes(component, "busy")[::-1], signals.minutes("", "held")[::-1]
     found = 0
     for number in range(max(len(shares), len(holds))):

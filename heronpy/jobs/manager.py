@@ -1,4 +1,4 @@
-"""The manager of a cluster's jobs: it calls the syncer of each job, in rounds and after each change to the job.
+"""The manager of a cluster's jobs: it calls the syncer of each job, periodically and after each change to the job.
 
 A manager has two processes: the syncer, and the scaler, which the syncer starts when a job needs scaling. If there are
 several processes of one kind, the owner of the ephemeral node is active and the others stand by. Topologies run without
@@ -339,7 +339,7 @@ class Process:
 
 
 class SyncerProcess(Process):
-    """A syncer process, which looks at the jobs in rounds."""
+    """A syncer process, which checks all jobs periodically."""
 
     part = SYNCER
 

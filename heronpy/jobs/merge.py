@@ -215,8 +215,8 @@ def left_at(change: Change, at: float) -> Change:
 
 
 def followed(scaler: Layer, change: Change, scale: Scale, stamp: Stamp) -> Layer:
-    """Return layer scaler with the numbers of tasks that a change unsets in layer oncall, so that scaling continues
-    from these numbers.
+    """Return layer `scaler`, extended by the task counts that the change removes from layer `oncall`, so that scaling
+    continues from these counts.
     """
     kept = {entry.path for entry in change.after}
     numbers: Leaves = {

@@ -173,9 +173,9 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
 
 
 def promise(store: Store, cluster: str, job: str, now: float) -> dict[str, Any]:
-    """Return how a job met its objectives in total and in the last hour, day and two weeks, and when it missed them.
+    """Return how well a job met its objectives, overall and in the last hour, day and two weeks, and its misses.
 
-    A job with a shorter day has shorter windows. Figures for the windows are available only on the scaler's host.
+    The windows scale with the job's day, by default 24 h. Their figures are available only on the scaler's host.
     """
     document, slo = store.get(job).document, store.scaled(job)[0].state.slo
     day_s, windows = document.scale.day_s, []

@@ -142,7 +142,7 @@ class Scaler:
 
 
 class ScalerProcess(Process):
-    """A scaler process, which looks at the jobs in rounds. An error in one job does not affect other jobs."""
+    """A scaler process, which checks all jobs periodically. An error in one job does not affect other jobs."""
 
     part = SCALER
 

@@ -69,7 +69,7 @@ def wait_scheduler(
             raise scheduler_died(spec, scheduler)
         if time.monotonic() > deadline:
             raise DeadlineError(
-                f"the scheduler of '{record.topology}' has not started within {SCHEDULER_START_S:g} s;"
+                f"the scheduler of '{record.topology}' did not start within {SCHEDULER_START_S:g} s;"
                 f" see {spec.log_dir / 'scheduler.log'}"
             )
         time.sleep(pause)

@@ -316,8 +316,8 @@ def _undone_on_failure() -> Iterator[ExitStack]:
 
 
 class _Undone:
-    """Undoes a submit that fails. If containers may still run on an engine, the state is kept, so that `heron kill` can
-    end them.
+    """Undoes a submit that fails. If containers may still be running on an engine, the state is kept, so that
+    `heron kill` can end them.
     """
 
     def __init__(self, session: Session, record: plan_pb2.ExecutionState, warn: Warn) -> None:

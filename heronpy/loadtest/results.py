@@ -161,7 +161,7 @@ FIGURES = (
     Figure("exchange_worker_bytes", "exchange: private memory (USS) per worker, maximum", "bytes", "less"),
     Figure("exchange_cpu_s_per_gb", "exchange: CPU-s per GB exchanged", "s", "less"),
     Figure("batch_history_s", "history: duration of heron history show, all processes killed", "s", "less"),
-    Figure("straggler_time", "time ratio, one process 10 times as slow vs. equal processes", "x", "less"),
+    Figure("straggler_time", "time ratio, one process 10 times as slow vs. equally fast processes", "x", "less"),
     Figure("straggler_in_vain", "share of wasted work, one unit 10 times as heavy", "x", "less"),
     Figure("handover_live_s", "time from the end of the batch to the first live tuple", "s", "less"),
     Figure("handover_dump", "time to write savepoint and rows, share of the run", "x", "less"),

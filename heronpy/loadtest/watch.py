@@ -187,7 +187,7 @@ class Watch:
         return f"{text}\n{self.topology.exceptions()}".rstrip()
 
     def _read_metrics(self) -> None:
-        """Read how long spouts were held back, as measured by stream managers, and all frames of the tasks."""
+        """Read how long the stream managers have held back spouts (the maximum), and the frame counts of all tasks."""
         with suppress(LabError):
             reply = self.topology.metrics([CLAMPED, *FRAME_METRICS])
             values = [sample.value for report in reply.reports for sample in report.samples if sample.name == CLAMPED]

@@ -220,8 +220,8 @@ def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) ->
     """Connect to a process of this user; the folder (ipc) or the key (TCP) proves who owns the process.
 
     Raises ConfigError for a folder that other users can replace, for TCP without keys, and for ipc with keys: keys are
-    for connections to other hosts, so such an ipc socket belongs to another process. A missing folder is not an error:
-    no process is listening, for example because the topology has ended.
+    used only between hosts, so an ipc endpoint given with keys is not that of the intended process. A missing folder is
+    not an error: no process is listening, for example because the topology has ended.
     """
     if endpoint.startswith(_IPC):
         if keys is not None:

@@ -283,7 +283,7 @@ def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[I
 
 
 def _targets(bins: Bins, demand: Demand) -> list[Target]:
-    """Compute the number of instances of each component per bin that needs the fewest moves."""
+    """Compute how many instances of each component to put in each bin so that the fewest have to move."""
     count = len(bins)
     # Place large instances first, because limits leave them the fewest choices.
     parts = sorted(demand.components, key=lambda part: (-part.size[1], -part.size[0]))

@@ -55,7 +55,7 @@ class Past:
     finished: bool = False
     reason: ExitReason | None = None
     detail: str = ""
-    #: Its own ends, and ends by external commands; times are on the clock of `handle`.
+    #: Its own ends, and ends by external commands; times are on the clock that `handle` uses.
     ends: Charges = field(default_factory=Charges)
     cancels: Charges = field(default_factory=Charges)
 
@@ -100,7 +100,7 @@ class PlanChanged:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A complete list from the engine; `asked_at` is the time of the request on the clock of `handle`."""
+    """A complete list from the engine; `asked_at` is the time of the request on the clock that `handle` uses."""
 
     seen: tuple[Seen, ...]
     asked_at: float

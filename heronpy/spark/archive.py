@@ -36,7 +36,7 @@ _KEPT = 3
 
 
 def archive_path(java: str) -> Path:
-    """Return the path of the class archive for this Java program and the installed Spark."""
+    """Return the path of the class archive for this `java` executable and the installed Spark."""
     spec = importlib.util.find_spec("pyspark")
     # These values identify the installation; a new installation has other files.
     installed = f"{spec.origin}\n{os.stat(spec.origin).st_mtime_ns}" if spec and spec.origin else ""

@@ -66,7 +66,7 @@ def frame(spark: Any, sink: dict[str, Any]) -> Any:
 
 
 def _plans(spark: Any) -> Callable[[], str]:
-    """Return a function that returns the final plans of all queries since this call; "" if Spark reports none."""
+    """Return a function that returns the final plans of queries started after this call; "" if Spark reports none."""
     session = getattr(spark, "_jsparkSession", None)
     if session is None:  # Spark Connect
         return lambda: ""

@@ -246,7 +246,7 @@ def source_of(path: Path, caps: Caps) -> Source:
         return Zip(path, caps)
     if _is_tar(path):
         return Tar(path, caps)
-    raise PackageError(f"package {path} cannot run; submit a .py file, a directory, or a zip, pex or tar archive")
+    raise PackageError(f"package {path} cannot be run; submit a .py file, a directory, or a zip, pex or tar archive")
 
 
 def _is_tar(path: Path) -> bool:

@@ -78,7 +78,10 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
         raise ConfigError(f"{what} does not name a folder; write its path, or a map with 'folder'")
     place = place_of(str(folder))
     if isinstance(place, Url):
-        raise ConfigError(f"{what} is {place}, but several stores must be folders; set heron.checkpoint.root to it")
+        raise ConfigError(
+            f"{what} is {place}, but all stores of this setting must be folders; for a single store, set"
+            " heron.checkpoint.root to this URL instead"
+        )
     try:
         weight = float(fields.get("weight", 1.0))
         writers = int(fields.get("writers", settings.store_writers))

@@ -126,7 +126,7 @@ class Batches:
             self._flush(outlet)
 
     def _flush(self, outlet: Outlet) -> None:
-        """Send one frame per destination, and per run of tuples with the same kind of tracking."""
+        """Send one frame per destination and run of tuples with the same kind of tracking."""
         total = len(outlet)
         if not total:
             return

@@ -1,6 +1,6 @@
 """Serves the URLs and JSON of Apache Heron's tracker, for programs that were written for that tracker.
 
-The history is kept by component, so timelines have one series `*` for all instances. Two parts of Heron's tracker are
+The history is kept per component, so timelines have one series `*` for all instances. Two parts of Heron's tracker are
 missing: the metrics query language, and the requests that it forwarded to a heron-shell.
 """
 
@@ -204,7 +204,7 @@ async def metrics_timeline(call: Call) -> Json:
     wanted = call.query
     component, start, end = wanted["component"], wanted["starttime"], wanted["endtime"]
     if any(one != "*" for one in wanted["instance"]):
-        raise Problem(400, "bad-request", "history is kept by component, not by instance", "leave out instance")
+        raise Problem(400, "bad-request", "history is kept per component, not per instance", "leave out instance")
     if start > end:
         raise Problem(400, "bad-request", f"starttime ({start}) is after endtime ({end})")
     if end - start > MINUTES_MAX * MINUTE_S:

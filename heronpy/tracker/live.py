@@ -44,7 +44,7 @@ _IN_TABLES = frozenset(path for _, path, _ in _TABLES)
 
 
 def rounded(name: str, value: Any) -> Any:
-    """Return the value of a field, rounded to the shown digits.
+    """Return the value of a field, rounded to the digits that the pages show.
 
     A float without a fraction becomes an int, which is shorter in JSON. Counts, texts and lists are not changed. Times
     of day keep their milliseconds.

@@ -355,7 +355,7 @@ async def progress(call: Call) -> ShownProgress:
     Param("topology", "cluster/role/environ/name; default: the list of all topologies"),
     Param(
         "level",
-        f"level of detail; fitting: tasks if there are at most {TASKS_MAX}, else component",
+        f"level of detail; 'fitting' means 'tasks' if there are at most {TASKS_MAX} tasks, otherwise 'component'",
         default="component",
         choices=("component", "tasks", "fitting"),
     ),

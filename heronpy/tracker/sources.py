@@ -43,7 +43,7 @@ FRESH_S = 1.9
 ASK_S = 2.0
 #: The longest pause between two requests to a topology master that does not answer.
 PAUSE_MAX_S = 10.0
-#: Rates and quantiles of tasks cover this time.
+#: Rates and quantiles of tasks cover this period.
 TASK_WINDOW_S = 10.0
 #: The windows of `heron doctor`.
 DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0

@@ -50,7 +50,7 @@ def test_kill_without_a_scheduler_asks_the_engine(
     engine = FakeEngine([running(1)], stubborn=(1,))
     monkeypatch.setattr(engines, "engine_of", lambda submitted: engine)
     stays = heron("kill", "local", "wordy", "--timeout", "0.1")
-    assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run; look for it with: " in stays.err
+    assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still be running; look for it with" in stays.err
     engine.away = 10_000
     stays = heron("kill", "local", "wordy", "--timeout", "0.1")
     assert stays.code == exits.PARTIAL and "the engine does not answer: the engine sleeps" in stays.err
@@ -69,7 +69,7 @@ def test_kill_names_what_a_silent_host_may_still_run(
     engine = FakeEngine([running(1, Ended.UNCONFIRMED)], stubborn=(1,))
     monkeypatch.setattr(engines, "engine_of", lambda submitted: engine)
     stays = heron("kill", "local", "wordy")
-    assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still run" in stays.err, stays
+    assert stays.code == exits.PARTIAL and "container 1 (7_1 on n1) may still be running" in stays.err, stays
     assert placed.state.get(paths.execution_state("wordy")) is not None
     forced = heron("kill", "local", "wordy", "--force")
     assert forced.code == exits.OK and "the end of container 1 (7_1 on n1) could not be confirmed" in forced.err

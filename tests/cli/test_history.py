@@ -219,7 +219,7 @@ def test_a_batch_run_has_its_own_name(heron: Heron, raised: FakeTopology, batch:
     assert json.loads(told.out)["run"] == "wordy/1" and heron("progress", "local", "wordy/2").code == 2
     assert "contains '..'" in heron("progress", "local", "../1").err
     if not kept:
-        assert "only the folder of its results is kept" in heron("history", "logs", "local", "wordy/1").err
+        assert "only its results folder is kept" in heron("history", "logs", "local", "wordy/1").err
     table = heron("history", "show", "local", "wordy/1").out
     assert "slow: container 4, 3.9 x" in table and "FAILED" in table
     told = json.loads(heron("history", "progress", "local", "wordy/1", "--json").out)

@@ -97,7 +97,7 @@ def test_what_was_recorded_decides_the_same_each_time(heron: Heron, scene: Scene
     first, again = (json.loads(heron("job", "replay", str(file), "--json").out) for _ in range(2))
     assert first == again and [one["text"] for one in first] == [one.text for _, one in scene.decisions] != []
     assert "--record" not in (said := heron("job", "explain", "local", "Day", "--record", str(file))).out
-    assert said.code == USAGE and "name a file that does not exist" in said.err
+    assert said.code == USAGE and "name a file that does not exist yet" in said.err
 
     # From the middle on, with what was remembered then, it is the same as well.
     lines = file.read_bytes().splitlines(keepends=True)

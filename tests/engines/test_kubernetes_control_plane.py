@@ -198,7 +198,7 @@ def test_a_lost_node_is_replaced_and_a_kill_names_what_it_cannot_end(k8s: Client
     assert after["host"] != victim["host"] and after["epoch"] == victim["epoch"] + 1
     assert f"host {victim['host']} gets no container" in k8s.scheduler_log()
     said = k8s.run("kill", "k8s", "fish", code=exits.PARTIAL)
-    assert f"({victim['engine_id']} on {victim['host']}) may still run; look for it with: kubectl get pods" in said
+    assert f"({victim['engine_id']} on {victim['host']}) may still be running; look for it with: kubectl get" in said
     assert {one["spec"]["nodeName"] for one in k8s.cluster.all("pods")} == {victim["host"]}
     # A forced deletion does not confirm an end to the scheduler, but the user says that the node is gone.
     for name in k8s.cluster.names("pods"):

@@ -187,7 +187,7 @@ def test_what_is_removed_and_what_stays(store: CheckpointStore, objects: Objects
     [
         (
             {"stores": {"a": "s3://bucket/x", "b": "/tmp/y"}},
-            "several stores must be folders; set heron.checkpoint.root",
+            "all stores of this setting must be folders; for a single store, set heron.checkpoint.root",
         ),
         ({"root": "s3://bucket/x", "replica": "s3://bucket/x/"}, "is the store s3://bucket/x itself"),
         ({"root": "s3://bucket/x", "retained": 1}, "heron.checkpoint.retained is 1"),

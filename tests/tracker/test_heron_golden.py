@@ -132,7 +132,7 @@ def test_a_timeline_has_the_minutes_that_are_asked_for(asking: Asking, whole: Fa
 @pytest.mark.parametrize(
     ("address", "query", "status", "said"),
     [
-        ("metrics/timeline", {"component": "count", "instance": TASK, "starttime": 0, "endtime": 60}, 400, "not by instance"),
+        ("metrics/timeline", {"component": "count", "instance": TASK, "starttime": 0, "endtime": 60}, 400, "not per instance"),
         ("metrics/timeline", {"component": "cuont", "starttime": 0, "endtime": 60}, 404, "no component 'cuont'"),
         ("metricstimeline", {"component": "count", "starttime": 61, "endtime": 60}, 400, "starttime (61) is after endtime"),
         ("metricstimeline", {"component": "count", "metricname": "x", "starttime": 0, "endtime": 60}, 400, "no history is kept"),

@@ -122,7 +122,7 @@ def _write(path: Path, minutes: Iterator[bytes]) -> int:
                 file.write(msgspec.json.encode(minute if count == 1 else msgspec.structs.replace(minute, state=None)))
                 file.write(b"\n")
     except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}; name a file that does not exist") from None
+        raise RequestError(f"{path} cannot be written: {error.strerror}; name a file that does not exist yet") from None
     return count
 
 

@@ -40,13 +40,13 @@ def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as
         )
         return
     if outcome.unseen_host and outcome.ended_on_engine:
-        say(f"The scheduler of '{topology}' was not running; stopped {counted(outcome.ended_on_engine, 'container')}")
+        say(f"Topology '{topology}' had no scheduler; heron stopped {counted(outcome.ended_on_engine, 'container')}")
     elif outcome.unseen_host and not outcome.by_scheduler:
         warning(unseen(topology, outcome.unseen_host))
     elif not outcome.by_scheduler:
         ended = f" and {counted(outcome.ended_on_engine, 'container')}" if outcome.ended_on_engine else ""
         killed = f"{outcome.processes_killed} remaining processes{ended}"
-        say(f"The scheduler of '{topology}' was not running; stopped {killed}")
+        say(f"Topology '{topology}' had no scheduler; heron stopped {killed}")
     say(f"Successfully killed topology '{topology}'")
     where = f" on host {outcome.unseen_host}" if outcome.unseen_host else ""
     if outcome.files_on:

@@ -76,7 +76,7 @@ def _side(session: Callable[[], Session], name: str, found: PastRun | None) -> _
         folder = Path(name)
         files = files_of_folder(folder)
         if not files:
-            raise exits.Failure(f"folder {name} contains no files with rows; hidden files and _folders are ignored")
+            raise exits.Failure(f"folder {name} contains no files with rows; names that begin with . or _ are ignored")
         return _Side(name, {"": partial(rows_of, files, folder)})
     if found.batch is None or found.folder is None:
         raise exits.Failure(f"{name} is not a batch run", exits.USAGE)

@@ -134,7 +134,7 @@ def show_logs(
     found = find_run(session, run)
     record, last = found.kept.record, found.kept.ended_at
     if not record.working_dir:
-        raise exits.Failure(f"run {found.name} has no logs: only the folder of its results is kept")
+        raise exits.Failure(f"run {found.name} has no logs: only its results folder is kept")
     between = found.began_at, float("inf") if found.listed else last
     folder = Path(record.working_dir)
     logs.show_past_logs(session, folder, record.topology, between, what, level, lines, find, ignore_case, as_json)

@@ -40,7 +40,7 @@ def show_stacks(target: Target, topology: str, what: str, as_json: bool, common:
 def show_heap(
     target: Target, topology: str, what: str, top: int, limit_s: float, yes: bool, as_json: bool, common: Common
 ) -> None:
-    """Print how long the process will stop, ask for confirmation, and print the process's objects by type."""
+    """Print for how long the process will be paused, ask for confirmation, and print the process's objects by type."""
     session = Session(target, common)
     process = find_process(topology, session.status(topology), what)
     size = f" (it uses {format_bytes(process.rss_bytes)})" if process.rss_bytes else ""

@@ -125,7 +125,7 @@ def until_running(
     begun_at: float,
     queue_timeout_s: float | None = None,
 ) -> control_pb2.StatusReply:
-    """Return the first status that is ready; raises a Failure if the topology fails, vanishes or is not ready in time.
+    """Return the first status in which the topology is ready; raises a Failure if it fails, vanishes or times out.
 
     Time spent WAITING does not count: it has its own limits, after which the topology fails
     (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`). Time in an engine's queue has the limit

@@ -13,7 +13,7 @@ from heronpy.cli.flags.arguments import verb
 
 @click.group("cluster")
 def cluster_command() -> None:
-    """Set up a cluster whose containers an engine runs: Kubernetes, Slurm, Spark, or this machine (local)."""
+    """Set up a cluster that runs its containers on Kubernetes, Slurm, Spark or this machine (local)."""
 
 
 @cluster_command.command("init")

@@ -13,16 +13,16 @@ from heronpy.cli.flags.arguments import timeout_flag, verb
 @timeout_flag(
     None,
     "Seconds after which the processes are killed without the scheduler or, with an engine, the command reports what"
-    " may still run  [default: 30; with an engine, lost_s and the stop grace are added]",
+    " may still be running  [default: 30; with an engine, lost_s and the stop grace are added]",
 )
-@click.option("--force", is_flag=True, help="Remove the topology even if containers on an engine may still run.")
+@click.option("--force", is_flag=True, help="Remove the topology even if containers on an engine may still be running.")
 def kill_command(**flags: Any) -> None:
     """Stop a topology and remove it from the cluster; its logs and checkpoints are kept.
 
     'heron submit --restore' resumes from a checkpoint; 'heron checkpoints delete' removes checkpoints. With an engine,
     the command waits until the end of every container is confirmed. If that takes too long, it names the containers
-    that may still run, with the command that shows them, and does not remove the topology. The scheduler continues to
-    end these containers; run 'heron kill' again to finish.
+    that may still be running, with the command that shows them, and does not remove the topology. The scheduler
+    continues to end these containers; run 'heron kill' again to finish.
 
     Also works when the topology's scheduler is dead, when 'heron submit' was interrupted, and with an invalid
     configuration: invalid settings are ignored.

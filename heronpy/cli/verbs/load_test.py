@@ -105,7 +105,7 @@ def batch_command(**flags: Any) -> int:
               help="Number of keys in the state.")  # fmt: skip
 @_output_flags
 def batch_handover_command(**flags: Any) -> int:
-    """Measure the time from the end of a batch run to a stream's first tuple, and the savepoint's share of that run."""
+    """Measure the time from a batch's end to a stream's first tuple, and what share of the run the savepoint takes."""
     from heronpy.cli.measure.load_test import batch_handover
 
     return batch_handover(**flags)

@@ -81,7 +81,7 @@ def progress_command(**flags: Any) -> None:
 
 @reading("doctor")
 @click.option("--window", "window_s", type=click.FloatRange(min=10.0, max=3600.0), default=300.0, show_default=True,
-              metavar="SECONDS", help="Measure rates and shares over this time.")  # fmt: skip
+              metavar="SECONDS", help="Measure rates and shares over this period.")  # fmt: skip
 @click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds, until Ctrl-C.")
 @click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
               help="Also pack signals, events, status, settings and the last log lines into a new file, without"

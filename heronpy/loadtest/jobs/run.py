@@ -75,7 +75,7 @@ class Sizes(Struct, frozen=True):
 def run_jobs(where: Cluster, sizes: Sizes, repeat: int, say: Say) -> dict[str, Any]:
     """Return the result document. Raises ConfigError for a user's cluster, because the test creates jobs."""
     if not where.temporary:
-        raise ConfigError("load-test jobs runs in its own cluster; leave out --cluster")
+        raise ConfigError("'heron load-test jobs' runs in its own cluster; leave out --cluster")
 
     def once(number: int, begin: str) -> dict[str, Any]:
         values: dict[str, float] = {}

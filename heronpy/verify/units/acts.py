@@ -90,7 +90,7 @@ def _taken_over(units: UnitWorld, taken: Taken, fault: Fault, timeout_s: float =
 
 
 def poison(units: UnitWorld, runs: int) -> None:
-    """Wait until the lines at which user code raises or ends its process are bad ranges in the ledger."""
+    """Wait until the lines at which user code raises or ends its process are recorded as bad ranges in the ledger."""
 
     def has_bad_ranges(count: int) -> bool:
         return int(units.figures()["bad_ranges"]) >= count

@@ -45,7 +45,7 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J", "\x1b[?7h\x1b[?25h\x1b[?
 _CLEAR = "\x1b[2J"
 _READ = 4096
 ASK_S = 1.0
-#: Rates of tasks are measured over this time.
+#: Rates of tasks are measured over this period.
 TASK_WINDOW_S = 10.0
 #: Time span of the trends, and how often they are requested; each point covers a minute.
 TREND_S, TREND_EVERY_S = 3600.0, 20.0
