@@ -28,7 +28,9 @@ class StmgrSettings(Room, frozen=True):
     """The stream manager: one process per container that routes frames."""
 
     backpressure_high_bytes: int = _setting(
-        MB, "Size of a task's queue above which the task counts as full; above twice this size, all spouts are stopped.", low=1
+        MB,
+        "Size of a task's queue above which the task counts as full; above twice this size, all spouts are stopped.",
+        low=1,
     )
     backpressure_low_bytes: int = _setting(512 * KB, "Size of the queue at which the task no longer counts as full.")
     queue_target_ms: float = _setting(
