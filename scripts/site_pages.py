@@ -40,6 +40,8 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "files": ("heronpy.connectors.files", "A sink of files that publishes exactly once.", ()),
     "spark": ("heronpy.connectors.spark", "A sink that passes micro-batches to PySpark.", ()),
 }  # fmt: skip
+#: The first line of a fence with the name of its file, such as "python counts.py".
+TITLE = re.compile(r"(?m)^( *```[a-z]+) (\S+)$")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
 
@@ -93,5 +95,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return text
         return f"{image}[{text}]({os.path.relpath(name, Path(page.file.src_uri).parent)}{anchor})"
 
-    parts = re.split(r"(?ms)(^```.*?^```$)", markdown)
-    return "".join(part if part.startswith("```") else LINK.sub(found, part) for part in parts)
+    parts = re.split(r"(?ms)(^ *```.*?^ *```$)", markdown)
+    return "".join(
+        TITLE.sub(r'\1 title="\2"', part, count=1) if part.lstrip().startswith("```") else LINK.sub(found, part)
+        for part in parts
+    )
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Refuse a page with a fence of code that was not recognised."""
+    if "```" in html:
+        from mkdocs.exceptions import PluginError
+
+        raise PluginError(
+            f"{page.file.src_uri}: a fence of code is not recognised, near {html[html.index('```') :][:60]!r}"
+        )
+    return html

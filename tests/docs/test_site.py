@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from types import SimpleNamespace
 
 from tests.support.pages import DOCS, REPO
 
@@ -25,3 +26,12 @@ def test_every_page_is_in_the_navigation() -> None:
     nav = set(re.findall(r"(?m)^ +- (?:.*: )?(\S+\.md)$", (REPO / "mkdocs.yml").read_text(encoding="utf-8")))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert nav == pages | set(site_pages.ROOT.values()) | {f"api/{page}.md" for page in site_pages.API}
+
+
+def test_the_fences_of_all_pages_are_those_that_the_site_knows() -> None:
+    """`make docs` refuses others, but the tests do not build the site."""
+    for path in [*(REPO / "docs").rglob("*.md"), *(REPO / name for name in site_pages.ROOT)]:
+        page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(path), src_uri=path.name))
+        text = site_pages.on_page_markdown(path.read_text(encoding="utf-8"), page, None, None)
+        for fence in re.findall(r"(?m)^ *```.*$", text):
+            assert re.fullmatch(r' *```([a-z]+( title="[^"]+")?)?', fence), (path, fence)
