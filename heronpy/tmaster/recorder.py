@@ -155,8 +155,9 @@ class Recorder:
             with contextlib.suppress(HeronError, OSError, TimeoutError):
                 async with asyncio.timeout(LAST_WRITE_S):
                     # A node that was never written is not created: the topology and its location may be gone by now.
+                    # The events tell how a short topology ended.
                     if record.node in self._written or (
-                        record is self._last and await asyncio.to_thread(self._store.check_fence)
+                        record.node in (Node.LAST, Node.EVENTS) and await asyncio.to_thread(self._store.check_fence)
                     ):
                         await self._write(record)
 

@@ -30,6 +30,7 @@ class World:
             registry=SimpleNamespace(totals=Totals()),
             event_log=SimpleNamespace(last=0, ledger=lambda topology_id: control_pb2.EventLedger()),
         )
+        self.event_log = shared.event_log
         #: Whether the location of the topology master is in the state manager.
         self.is_there = False
         store: Any = SimpleNamespace(
@@ -101,5 +102,16 @@ def test_a_master_whose_location_is_gone_writes_no_first_answers() -> None:
         assert world.written == []
         await world.recorder.close()
         assert [node for node, _ in world.written] == [Node.LAST]
+
+    asyncio.run(scenario())
+
+
+def test_the_events_of_a_short_topology_are_written_at_its_end() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.is_there = True
+        world.event_log.last = 1
+        await world.recorder.close()
+        assert [node for node, _ in world.written] == [Node.EVENTS, Node.LAST]
 
     asyncio.run(scenario())
