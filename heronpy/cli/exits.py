@@ -21,7 +21,7 @@ MEANINGS = {
     OK: "done",
     FAILED: "failed; the reason is on stderr",
     USAGE: "wrong usage, or bad input such as a topology or setting that cannot work",
-    NOT_FOUND: "the topology, checkpoint or pipeline, or the named part of it, does not exist",
+    NOT_FOUND: "the topology, job, checkpoint or pipeline, or the named part of it, does not exist",
     EXISTS: "a topology with that name already exists",
     TIMED_OUT: "not completed before the deadline",
     PARTIAL: "partly done; stderr lists the remaining parts",
@@ -49,7 +49,7 @@ def exit_code_of(error: BaseException) -> int:
         return error.code
     if isinstance(error, RequestError):
         return USAGE
-    if isinstance(error, (NotThereError, errors.NoPipelineError)):
+    if isinstance(error, (NotThereError, errors.NoPipelineError, errors.NoNodeError)):
         return NOT_FOUND
     if isinstance(error, PartlyDoneError):
         return PARTIAL

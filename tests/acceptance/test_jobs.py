@@ -137,7 +137,7 @@ def test_a_job_is_kept_true_whoever_dies_and_whatever_is_deployed(jobs: Heron, t
 
 def test_what_is_wrong_is_one_sentence_and_changes_nothing(jobs: Heron, tmp_path: Path) -> None:
     heron, out = jobs, tmp_path / "out"
-    heron("job", "show", "local", "Counts").refused(FAILED, "there is no job 'Counts'")
+    heron("job", "show", "local", "Counts").refused(NOT_FOUND, "there is no job 'Counts'")
     heron("submit", "local", EXAMPLE, *words(out)[1:]).ok()
     heron("job", "create", "local", EXAMPLE, *words(out)).refused(
         EXISTS, "already running", "heron job adopt local Counts"

@@ -35,7 +35,7 @@ def test_a_failed_submit_keeps_the_record_of_what_may_still_run(
     failed = heron("submit", "local", str(program), "--config-property", "heron.engine.kind=slurm")
     assert failed.code == exits.FAILED and "ended with code 1" in failed.err, failed
     what = "container 1 (7_1 on n1) may" if stubborn else "containers on engine slurm may"
-    assert f"topology 'fish' is not removed: {what} still run" in failed.err
+    assert f"topology 'fish' is not removed: {what} still be running" in failed.err
     assert "look for it with: squeue of 7; run: heron kill local fish" in failed.err
     again = heron("submit", "local", str(program), "--config-property", "heron.engine.kind=slurm")
     assert again.code == exits.EXISTS and "submit again after heron kill local fish" in again.err

@@ -30,7 +30,7 @@ from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
 from tests.jobs.job_worlds import Clock, make_job
 from tests.scaling.scenes import parts
-from tests.support.command import FAILED, NOT_FOUND, USAGE
+from tests.support.command import NOT_FOUND, USAGE
 from tests.support.memory_state import MemoryStateManager, MemoryStore
 
 GOAL = Goal(lag_s=5.0, max={"work": 24})
@@ -132,7 +132,7 @@ def test_a_promise_is_kept_for_a_share_of_the_time(heron: Heron, scene: Scene, m
     assert "the scaler on another host has the measurements" in heron("job", "slo", "local", "Day").out
     said = heron("job", "explain", "local", "Day", "--record", "x")
     assert said.code == NOT_FOUND and "the scaler on another host has them; run the command there" in said.err
-    assert heron("job", "slo", "local", "Dya").code == FAILED
+    assert heron("job", "slo", "local", "Dya").code == NOT_FOUND
 
 
 def test_a_job_that_is_watched_is_shown_once_and_then_what_changes(

@@ -187,7 +187,7 @@ def _merged(samples: list[control_pb2.Sample]) -> Combined | None:
 
 def _nothing(names: tuple[str, ...], reply: control_pb2.MetricsReply) -> str:
     if names:
-        return f"No process reports {', '.join(names)}; run with --all instead of --name to list all metrics"
+        return f"No process has reported {', '.join(names)} yet; run with --all instead of --name to list all metrics"
     return "No process has reported metrics yet" if not reply.reports else "No such metric was reported"
 
 
