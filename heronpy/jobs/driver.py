@@ -79,6 +79,8 @@ STARTS_MAX: Final = 2
 #: Errors that recur when the step is retried.
 _FATAL: Final = (ConfigError, TopologyError, PackageError, RequestError, DamagedStateError)
 #: Field of a definition, in addition to its package: the role of the topology.
+#: Beginning of the decision to restore a checkpoint.
+STARTS_FROM: Final = "the topology starts from checkpoint"
 ROLE: Final = "role"
 ENVIRON: Final = "environ"
 
@@ -326,8 +328,7 @@ class TopologyDriver:
             remove(session, job, topology_id=step.topology_id)
         planned.restore = _chosen(planned, step.restore, step.savepoint_of, warn=log.warning)
         if planned.restore is not None:
-            text = f"the topology starts from checkpoint {planned.restore.checkpoint}"
-            self._store.decided(job, "manager", "", text)
+            self._store.decided(job, "manager", "", f"{STARTS_FROM} {planned.restore.checkpoint}")
         if planned.pool:
             submission.start_in_pool(session, planned, kept, time.time(), log.warning)
             return

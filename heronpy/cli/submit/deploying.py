@@ -20,7 +20,7 @@ from heronpy.common.errors import ConfigError, NodeExistsError
 from heronpy.common.units import parse_duration_s
 from heronpy.jobs import adopting
 from heronpy.jobs.documents import ALLOW_DROPPED
-from heronpy.jobs.driver import definition_of
+from heronpy.jobs.driver import STARTS_FROM, definition_of
 from heronpy.jobs.store import Definition, Store
 from heronpy.launching import submission
 from heronpy.launching.restoring import LATEST
@@ -63,6 +63,9 @@ def create(
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, name, timeout_s, proved=False)
+        for one in store.log(name).decisions:
+            if one.text.startswith(STARTS_FROM):
+                say(f"job {name}: {one.text} of an earlier topology '{name}'; restore=empty starts without state")
 
 
 def adopt(target: Target, topology: str, why: str, detach: bool, timeout_s: float, common: Common) -> None:
