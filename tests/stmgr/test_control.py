@@ -246,7 +246,7 @@ def test_a_silent_task_is_removed_only_when_the_plan_has_it_elsewhere(planned: b
     # Looks are a second apart, so this process was not paused itself.
     effects = world.wait(SETTINGS.instance_lost_s + 2)
     assert (events.RemoveTask(3) in effects) is not planned
-    assert any(isinstance(e, Note) and "task 3 is silent" in e.text for e in effects) is planned
+    assert any(isinstance(e, Note) and "task 3 sent no heartbeat" in e.text for e in effects) is planned
     assert (3 in world.machine.sessions.by_task) is planned
 
 
@@ -317,7 +317,7 @@ def test_a_task_that_falls_silent_while_nothing_moves_is_noticed_as_early_as_eve
     world.feed(report(plan_version=1))
     world.wait(15)
     notes = [(at, effect.text) for at, effect in world.done if isinstance(effect, Note)]
-    [lost_at] = [at for at, text in notes if at > heard_at and "silent" in text]
+    [lost_at] = [at for at, text in notes if at > heard_at and "sent no heartbeat" in text]
     assert SETTINGS.instance_lost_s < lost_at - heard_at <= SETTINGS.instance_lost_s + 1
 
 
