@@ -156,7 +156,9 @@ def test_kill_works_whatever_the_configuration_says(heron: Heron, home: Path, to
     client.write_text("a: [")
     done = heron("kill", "local", "wordy", *flags, "--config-property", "rubbish")
     assert done.code == 0, done
-    assert [line for line in done.err.splitlines() if not line.startswith(("warning: left out: ", "warning: ignored "))] == []
+    assert [
+        line for line in done.err.splitlines() if not line.startswith(("warning: left out: ", "warning: ignored "))
+    ] == []
     assert len(done.err.splitlines()) == 7 and f"left out: {client} is not valid YAML" in done.err
     assert "ignored --config-property 'rubbish', which is not key=value" in done.err
     started[0].wait(10)
