@@ -107,7 +107,7 @@ def test_a_scheduler_is_started_again_and_adopts(hpc: Hpc) -> None:
     assert submit.returncode == 130 and "are not replaced" in err, (out, err)
     assert "The scheduler is not running" in hpc.run("status", "hpc", "fish")
     gone = "the scheduler of 'fish' is not running; start it: heron scheduler start hpc fish"
-    assert gone in hpc.run("list", "hpc") and "are not replaced" in hpc.run("doctor", "hpc", "fish", code=1)
+    assert gone in hpc.run("list", "hpc") and "is not replaced" in hpc.run("doctor", "hpc", "fish", code=1)
     for change in (("restart", "hpc", "fish", "1"), ("deactivate", "hpc", "fish")):
         asked_at = time.monotonic()
         assert gone in hpc.run(*change, code=1)
@@ -128,7 +128,7 @@ def test_a_container_that_outgrows_its_job_is_told_and_submitted_anew(hpc: Hpc) 
     assert "but the largest host of partition batch has 2 cores" in refused and "nothing was changed" in refused
     assert hpc.run("plan", "hpc", "fish", "packing", "--json") == plan
     told = hpc.run("update", "hpc", "fish", "--component-parallelism", "count:4")
-    [number] = {int(found) for found in re.findall(r"container (\d+) requests", told)}
+    [number] = {int(found) for found in re.findall(r"container (\d+) now requests", told)}
     assert f"heron restart hpc fish {number} --force" in told and "Successfully updated" in told
 
     def size(container: dict[str, object]) -> str:

@@ -79,9 +79,9 @@ def test_what_spark_gives_up_is_shown_and_retried(heron: Heron, home: Path, logs
     (logs / "a.log").write_text("".join(f"a {number}\n" for number in range(1000)))
     submit(heron, logs)
     wait_for(lambda: (found := shown(heron)) is not None and found.dispatches_failed, PATIENCE_S, "a failed dispatch")
-    shown = heron("units", "show", "lines").ok().out
-    assert "1 failed dispatch of 1 unit: fix the cause, then: heron units retry" in shown
-    assert "ValueError: it is broken" in shown
+    told = heron("units", "show", "lines").ok().out
+    assert "1 failed dispatch of 1 unit: fix the cause, then: heron units retry" in told
+    assert "ValueError: it is broken" in told
     assert "1 failed dispatch" in heron("units", "list").ok().out
     assert not (logs.parent / "table").exists() or not list((logs.parent / "table").glob("batch=*"))
     (sink,) = heron.status("lines")["spark"]["sinks"]
