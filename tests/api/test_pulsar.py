@@ -189,5 +189,5 @@ def test_pulsar_errors_and_streamlet(monkeypatch: pytest.MonkeyPatch) -> None:
     builder.build(topology)
     proto = topology.build()
     assert proto.spouts[0].comp.name == "pulsarspout-c-1"
-    with pytest.raises(RuntimeError, match="Topic"):
+    with pytest.raises(RuntimeError, match="name of a topic"):
         PulsarStreamlet("x", None)  # type: ignore[arg-type]
