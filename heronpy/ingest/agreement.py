@@ -35,7 +35,7 @@ def behind(given: Iterable[Given], newest: int, units: Iterable[tuple[int, int]]
         if one.generation < newest:
             return f"the table is at generation {newest}, but the ledger is at generation {one.generation}"
         nexts[one.generation, one.next_unit // PART] = one.next_unit
-    # A ledger that is no longer used is not in `nexts`. Its ids are ignored.
+    # `nexts` omits ledgers that are not in use any more. Their ids are ignored.
     later = [(one, unit) for one, unit in units if unit >= nexts.get((one, unit // PART), unit + 1)]
     if not later:
         return ""

@@ -1,4 +1,4 @@
-"""Dead letters on disk: tuples that are no longer retried, as one JSON object per line.
+"""Dead letters on disk: tuples whose attempts are used up, as one JSON object per line.
 
 Each task has one current file and one older file below `<working_dir>/dead-letters/`. Invariants: the two files
 together never exceed the allowed size; only the last line of a file can be incomplete, after the machine has died, and

@@ -64,7 +64,7 @@ class Kept(StagedRows):
     """Rows that nothing publishes."""
 
     def open(self, stage: Path) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError("nothing is staged in this test")
 
 
 class KeepsRows(Bolt):

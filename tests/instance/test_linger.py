@@ -143,7 +143,7 @@ class Timed(Spout):
             self.work()
 
     def work(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("a subclass defines work")
 
 
 class Pacer(Timed):

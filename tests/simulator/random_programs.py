@@ -71,11 +71,11 @@ class Program:
     current: ClassVar[Any]
 
     def kind_of(self, component: str) -> type[Any]:
-        raise NotImplementedError
+        raise NotImplementedError("a subclass defines kind_of")
 
     def inputs_of(self, component: str) -> dict[tuple[str, str], str]:
         """Source and stream to the name of the grouping."""
-        raise NotImplementedError
+        raise NotImplementedError("a subclass defines inputs_of")
 
     def config(self) -> dict[str, Any]:
         return {"topology.reliability.mode": self.mode, "topology.stmgrs": 2}
@@ -201,11 +201,11 @@ class Component:
 
     def emit_rows(self, form: str, stream: str, rows: ROWS, **more: Any) -> None:
         """Emit together, in one of the forms that may be given."""
-        raise NotImplementedError
+        raise NotImplementedError("a subclass defines emit_rows")
 
     def row_of(self, stream: str, values: list[Any], number: int) -> list[Any]:
         """A row of a stream that tells from which tuple it comes."""
-        raise NotImplementedError
+        raise NotImplementedError("a subclass defines row_of")
 
     def as_values(self, stream: str, row: list[Any]) -> list[Any]:
         """A row as single tuples give it."""

@@ -80,7 +80,7 @@ class KubernetesEngine:
         self._known = KnownPods(GONE_S)
         #: Number of lists so far, and the version of the last one.
         self._listed = 0, ""
-        #: By name: the request for a pod that may lack its secret and so cannot start, and the time of its creation.
+        #: Map from the name of a pod that may lack its secret, and so cannot start, to its request and creation time.
         self._halves: dict[str, tuple[Request, float]] = {}
         #: Versions of budgets that the server may support: 1.21 supports the first, 1.20 only the second.
         self._policies = ["v1", "v1beta1"]

@@ -158,7 +158,7 @@ def _end(pod: Mapping[str, Any], now: float) -> tuple[Ended, ExitReason | None, 
 
 
 def _is_overdue(pod: Mapping[str, Any], now: float) -> bool:
-    """Whether the pod's end has been overdue for so long that its kubelet counts as unresponsive."""
+    """Whether the pod's end has been overdue for OVERDUE_S, so its kubelet counts as unresponsive."""
     try:
         until = datetime.fromisoformat(text(of(pod, "metadata"), "deletionTimestamp").replace("Z", "+00:00"))
         return now > until.timestamp() + OVERDUE_S
