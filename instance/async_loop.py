@@ -44,12 +44,25 @@ class AsyncBoltTask(BoltTask):
         self._failure: BaseException | None = None
         self._ticking = False
         self._concurrency: int = self.settings.async_concurrency
+        # Before the pace is known, `in_window` is the limit: slow calls may last longer than any measurement.
+        self.in_queue_bytes = self.settings.in_queue_bytes_max
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Set the maximum number of coroutines from the plan; surplus coroutines finish normally."""
         super().take_plan(plan)
         assert self.plan is not None
         self._concurrency = live_concurrency(self.plan.topology, self.name.component) or self.settings.async_concurrency
+        if self.link.window_tuples != self.in_window():
+            # Without this grant, a task whose calls never end would not use a larger limit.
+            self.link.window_tuples = self.in_window()
+            self.link.grant()
+
+    def in_window(self) -> int:
+        """Tuples in progress do not wait, so they do not use the capacity of the in-queue."""
+        return super().in_window() + self._concurrency
+
+    def in_waiting(self) -> int:
+        return super().in_waiting() - sum(tup is not None for tup in self._running.values())
 
     def run_loop(self) -> None:
         """Run the asyncio loop until a stop is requested."""
@@ -250,15 +263,16 @@ class AsyncBoltTask(BoltTask):
         deadline = IDLE_WAIT_S if self._idle() else HOUSEKEEPING_S
         if self.emitter.dirty():
             deadline = min(deadline, max(0.0, self._linger.due - now))
+        # Without waiting tuples, the task could start more. Buffered tuples are sent first, as before any credit.
+        hungry = not self.in_queue.waiting and not self.current
+        if hungry and self.link.unreported() and not (self.acking and self.emitter.dirty()):
+            credit_at = self._granted_at + CREDIT_EVERY_S
+            if now >= credit_at:
+                self._granted_at = now
+                self.link.grant()
+            else:
+                deadline = min(deadline, credit_at - now)
         if self._idle():
-            # Buffered tuples are sent first, as before any credit.
-            if self.link.unreported() and not (self.acking and self.emitter.dirty()):
-                credit_at = self._granted_at + CREDIT_EVERY_S
-                if now >= credit_at:
-                    self._granted_at = now
-                    self.link.grant()
-                else:
-                    deadline = min(deadline, credit_at - now)
             self.publish_progress(now, resting=True)
         if self._tick_s is not None:
             deadline = min(deadline, max(0.0, self._next_tick - now))

@@ -206,7 +206,7 @@ class BoltTask(Task):
         if target_s and self._pace.sample(self.progress.executed, use.busy + use.blocked):
             self.link.pace = self._pace.rate
             self.in_capacity.aim(self._pace.rate * target_s * IN_QUEUE_SHARE)
-            self.link.window_tuples = self.in_capacity.current
+            self.link.window_tuples = self.in_window()
             self.in_queue_bytes = self.link.window_bytes = self.settings.in_queue_bytes_max
 
     def arm_tick(self, now: float) -> None:

@@ -381,7 +381,7 @@ class Task:
             if self.plan is not None:  # without a plan, nothing has been emitted
                 self.emitter.heed_nothing()
             self.on_link_lost()
-        self.link.open(reply.link_epoch, self.in_queue_bytes, self.in_capacity.current, reply.stmgr_epoch)
+        self.link.open(reply.link_epoch, self.in_queue_bytes, self.in_window(), reply.stmgr_epoch)
 
     def on_link_lost(self) -> None:
         """Handle a new stream manager process: frames in its predecessor are lost (tuples are replayed by timeout)."""
@@ -417,6 +417,14 @@ class Task:
                 self.checkpoints.check(now)
             self.ask_readiness(now)
 
+    def in_window(self) -> int:
+        """The number of tuples that the stream manager may send: those that may wait here and those in progress."""
+        return self.in_capacity.current
+
+    def in_waiting(self) -> int:
+        """The number of tuples that have arrived and are not in progress."""
+        return self.progress.in_tuples
+
     def keep_pace(self) -> None:
         """Update the pace of a task that receives tuples."""
 
@@ -440,8 +448,8 @@ class Task:
         p.out_tuples = link.out_tuples() + self.emitter.buffered()
         p.out_bytes = link.out_bytes()
         p.turned_at = now
-        if self.in_capacity.sample(p.in_tuples, now):
-            link.window_tuples = self.in_capacity.current
+        if self.in_capacity.sample(self.in_waiting(), now):
+            link.window_tuples = self.in_window()
         self.out_capacity.sample(p.out_tuples, now)
         self.user_metrics.collect(now)
         if (resting or self.control.calm) and now >= self._next_notice:

@@ -19,7 +19,7 @@ from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.wire import codec
-from heronpy.wire.frames import DATA, FAIL, LEAVE, Frame
+from heronpy.wire.frames import CREDIT, DATA, FAIL, LEAVE, Frame
 from instance.async_loop import AsyncBoltTask
 from instance.time_use import WORKING, Doing, TimeUse
 from tests.instance.harness import TaskHarness, closing
@@ -81,6 +81,14 @@ class Harness(TaskHarness):
         frame.reason = "x" * pad
         self.come(frame)
 
+    def concurrency(self, number: int) -> None:
+        """A plan with this number."""
+        new = plan_pb2.PhysicalPlan()
+        new.CopyFrom(self.task.plan)
+        new.version += 1
+        set_key(new.topology.bolts[0].comp.config, ASYNC_CONCURRENCY, str(number))
+        self.order(control_pb2.NewPlan(plan=new))
+
     def run(self, script: Callable[[], Awaitable[None]]) -> None:
         """Run the script concurrently with the bolt's coroutines, from the first turn of the loop; then end in order."""
         playing: list[asyncio.Task[None]] = []
@@ -137,24 +145,17 @@ def test_the_bound_holds_and_all_is_done(harnesses: Callable[..., Harness]) -> N
 def test_a_plan_changes_how_many_are_in_progress(harnesses: Callable[..., Harness]) -> None:
     h = harnesses()
 
-    def concurrency(number: int) -> None:
-        new = plan_pb2.PhysicalPlan()
-        new.CopyFrom(h.task.plan)
-        new.version += 1
-        set_key(new.topology.bolts[0].comp.config, ASYNC_CONCURRENCY, str(number))
-        h.order(control_pb2.NewPlan(plan=new))
-
     async def script() -> None:
         h.tuples(*range(1, 21))
         await eventually(lambda: h.user.now == 4)
-        concurrency(7)
+        h.concurrency(7)
         await eventually(lambda: h.user.now == 7)
-        concurrency(2)
+        h.concurrency(2)
         await eventually(lambda: h.task.plan.version == 3)
         for number in range(1, 8):
             h.user.gate(number).set_result(None)
         await eventually(lambda: h.user.now == 2)
-        concurrency(0)
+        h.concurrency(0)
         await eventually(lambda: h.user.now == 4)
         h.user.open = True
         for number in range(8, 21):
@@ -163,6 +164,32 @@ def test_a_plan_changes_how_many_are_in_progress(harnesses: Callable[..., Harnes
 
     h.run(script)
     assert h.user.most == 7 and len(h.user.started) == 20
+
+
+def test_calls_in_progress_use_no_space_of_the_queue(harnesses: Callable[..., Harness]) -> None:
+    """A task of any pace is granted as many tuples as it may have in progress, also when no call ever ends."""
+    h = harnesses()
+
+    def granted() -> int:
+        return h.sent(CREDIT)[-1].granted_tuples
+
+    async def script() -> None:
+        assert granted() > 4
+        h.tuples(1, 2, 3, 4)
+        await eventually(lambda: h.user.now == 4)
+        h.task.link.pace = h.task._pace.rate = 0.1
+        h.task.in_capacity.aim(0.1)
+        for number in range(1, 5):
+            h.user.gate(number).set_result(None)
+        # The calls have ended, so the task asks for more at once, although a quarter of its window is not used.
+        await eventually(lambda: h.sent(CREDIT)[-1].consumed_tuples == 4)
+        assert granted() >= 4 + 4
+        before = granted()
+        h.concurrency(40)
+        await eventually(lambda: granted() > before)
+        assert granted() >= 4 + 40
+
+    h.run(script)
 
 
 def test_frames_are_reported_in_order(harnesses: Callable[..., Harness]) -> None:
