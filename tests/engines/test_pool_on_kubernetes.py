@@ -35,8 +35,8 @@ def slots(k8s: Client) -> dict[int, Any]:
 
 def test_a_job_runs_in_slots_of_kubernetes_and_survives_a_lost_one(k8s: Client) -> None:
     k8s.init()
-    made = k8s.run("pool", "create", "k8s", "small", "--slots", "2", "--cpu", "2", "--ram", "800MB")
-    assert "2 slots of 2 cores and 800MB on engine kubernetes" in made
+    made = k8s.run("pool", "create", "k8s", "small", "--slots", "2", "--cpu", "2", "--ram", "1600MB")
+    assert "2 slots of 2 cores and 1.6GB on engine kubernetes" in made
     k8s.run("job", "create", "k8s", str(k8s.program), "--pool", "small")
 
     def epochs() -> dict[int, int]:

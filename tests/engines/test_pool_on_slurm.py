@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.slow, pytest.mark.timeout(420)]
 @pytest.fixture
 def hpc(tmp_path: Path) -> Iterator[Hpc]:
     needs_slurm()
-    with slurm_cluster() as cluster:
+    with slurm_cluster(memory_mb=4000) as cluster:
         found = Hpc(cluster, tmp_path)
         yield found
         for words in (("manager", "stop", "hpc"), ("kill", "hpc", "fish"), ("kill", "hpc", "small", "--force")):
@@ -34,8 +34,8 @@ def pool(hpc: Hpc) -> dict[str, Any]:
 
 def test_a_job_runs_in_slots_of_slurm_and_moves_off_a_lost_one(hpc: Hpc) -> None:
     hpc.init()
-    made = hpc.run("pool", "create", "hpc", "small", "--slots", "2", "--cpu", "2", "--ram", "800MB")
-    assert "2 slots of 2 cores and 800MB on engine slurm" in made
+    made = hpc.run("pool", "create", "hpc", "small", "--slots", "2", "--cpu", "2", "--ram", "1600MB")
+    assert "2 slots of 2 cores and 1.6GB on engine slurm" in made
     hpc.run("job", "create", "hpc", str(hpc.program), "--pool", "small")
 
     def runs_beside(lost: int) -> bool:

@@ -177,7 +177,7 @@ def test_calls_in_progress_use_no_space_of_the_queue(harnesses: Callable[..., Ha
         assert granted() > 4
         h.tuples(1, 2, 3, 4)
         await eventually(lambda: h.user.now == 4)
-        h.task.link.pace = h.task._pace.rate = 0.1
+        h.task.link.pace = 0.1
         h.task.in_capacity.aim(0.1)
         for number in range(1, 5):
             h.user.gate(number).set_result(None)

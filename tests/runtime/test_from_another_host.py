@@ -23,6 +23,7 @@ from tests.support import host_engine
 from tests.support.hosts import SimHost, made_hosts, needs_hosts
 from tests.support.judged import write_rooms
 from tests.support.local_engine import containers, kill_containers
+from tests.support.tracker_address import request_to
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.heavy, needs_hosts, pytest.mark.timeout(600)]
@@ -70,7 +71,12 @@ class Seat:
 
     def fetch(self, address: str) -> Any:
         """What a tracker that runs here answers."""
-        program = f"import urllib.request; print(urllib.request.urlopen({address!r}, timeout=60).read().decode())"
+        asked = request_to(address)
+        program = (
+            "import urllib.request as u; "
+            f"asked = u.Request({asked.full_url!r}, headers={dict(asked.header_items())!r}); "
+            "print(u.urlopen(asked, timeout=60).read().decode())"
+        )
         done = subprocess.run(
             [*self.through, sys.executable, "-c", program], capture_output=True, text=True, timeout=90, check=False
         )

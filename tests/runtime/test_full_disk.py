@@ -9,6 +9,7 @@ import pytest
 
 from heronpy.loadtest.errors import LabError
 from heronpy.verify.disk import SmallDisk
+from tests.support import warm
 from tests.support.command import EXAMPLES, Heron
 
 WORD_COUNT = EXAMPLES / "word_count.py"
@@ -17,8 +18,9 @@ SOON_S = 45.0
 
 
 @pytest.fixture
-def disk(heron: Heron) -> Iterator[SmallDisk]:
+def disk(heron: Heron, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDisk]:
     """The home of the command on a small disk of its own."""
+    monkeypatch.setattr(warm, "here", None)  # a process that was started earlier does not see what is mounted now
     small = SmallDisk(heron.home, 16 << 20)
     try:
         small.__enter__()
