@@ -273,7 +273,7 @@ def test_what_waits_says_why(real: tuple[Any, Kubelets]) -> None:
     engine.cancel([ids[1, 1]], 1.0)
     gone = seen_by(engine)[1, 1]
     assert (gone.ended, gone.cancelled) == (Ended.CONFIRMED, True), "it never had a node"
-    assert "no longer lists the job" in engine.explain(ids[1, 1]).words
+    assert "no longer lists the pod" in engine.explain(ids[1, 1]).words
     typo = engine_of("typo", image="registry.test/heronpi:1")
     typo.submit([ask(1, topology="typo")])
     seen = when(typo, lambda seen: seen[1, 1].hopeless, "the image missing")
