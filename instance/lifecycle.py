@@ -150,7 +150,7 @@ def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
 
 
 def may_join(plan: plan_pb2.PhysicalPlan, task_id: int, component: str) -> bool:
-    """Return whether a plan contains this task; a region that has started without the task will start again."""
+    """Return whether a plan contains this task and its region has not started; a started region will start again."""
     region = region_of(plan, component)
     started = region is not None and region.started
     return not started and any(record.task_id == task_id for record in plan.instances)

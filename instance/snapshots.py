@@ -155,7 +155,8 @@ def _end() -> NoReturn:
             log.error("a child process forked by user code ends: %s", user_traceback(error))
         else:
             log.warning(
-                "a child process forked by user code returned from user code and is stopped; end it with os._exit()"
+                "user code forked a child process that returned from user code; the child is stopped; it should"
+                " end with os._exit()"
             )
         sys.stdout.flush()
         sys.stderr.flush()

@@ -324,8 +324,8 @@ class Switch:
     def absent(self, connected: Container[int], rewound: bool) -> list[int]:
         """Return the tasks that the plan places elsewhere or no longer contains, and that can be removed now.
 
-        A connected task may still have frames to send, unless it has sent LEAVE, or the plan's new
-        attempt rewinds these frames.
+        A connected task that has not sent LEAVE may still have frames to send. With `rewound`, these frames do not
+        matter, because the plan's new attempt rewinds them.
         """
         gone = [task for task in self.tasks.values() if not task.in_plan]
         return [t.task for t in gone if rewound or t.farewell is not None or t.task not in connected]

@@ -75,7 +75,7 @@ def close(user: UserCode) -> None:
 
 
 class _Gathered(ABC):
-    """The values of several objects, summed or replaced per component, or per component and key."""
+    """Combines the values of several metrics by component, or by component and key: their sum, or the last value."""
 
     def __init__(self) -> None:
         super().__init__()

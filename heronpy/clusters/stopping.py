@@ -57,7 +57,7 @@ class Stop:
         if life not in ("RUNNING", "PAUSED", "FINISHING", "FINISHED"):
             raise ClusterError(
                 f"topology '{self.topology}' is {life}{': ' + status.cause if status.cause else ''};"
-                " wait until it runs to stop it gracefully, or use 'heron kill'"
+                " to stop it gracefully, wait until it runs; otherwise use 'heron kill'"
             )
         if savepoint and life in ("FINISHING", "FINISHED"):
             raise ClusterError(

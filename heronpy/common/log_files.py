@@ -403,7 +403,7 @@ def _opened(files: list[_File]) -> int | None:
 
 
 def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[bytes | None]:
-    """Yield the bytes of all files in order, and None whenever all available bytes were read."""
+    """Yield the bytes of all files in order, and None whenever all available bytes have been read."""
     files = _files(path)
     newest = files[-1][0] if files and not follow else None
     descriptor = _open_next(path, -1)

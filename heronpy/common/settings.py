@@ -32,7 +32,15 @@ TOPOLOGY: Final = "topology config"
 #: The only YAML file in a cluster's folder that contains no settings; see `heronpy.jobs.base`.
 JOBS_FILE: Final = "jobs.yaml"
 _YAML_MAX_BYTES: Final = 1 << 20
-_UNITS: Final = {"_bytes": "bytes", "_bytes_max": "bytes", "_s": "s", "_ms": "ms", "_us": "us", "_percent": "percent"}
+_UNITS: Final = {
+    "_bytes": "bytes",
+    "_bytes_max": "bytes",
+    "_s": "s",
+    "_ms": "ms",
+    "_us": "us",
+    "_percent": "percent",
+    "per_s": "",
+}
 _PER_SECOND: Final = {"s": 1, "ms": 1000, "us": 1_000_000}
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})

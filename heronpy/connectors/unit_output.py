@@ -31,7 +31,7 @@ def prefix_of(component: str) -> str:
 
 
 class SinkWriter(ABC):
-    """Writes a sink's rows in one attempt."""
+    """Writes the rows of one sink during one attempt at a unit."""
 
     @abstractmethod
     def batch(self, batch: Batch) -> dict[int, str]:

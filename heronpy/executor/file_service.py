@@ -208,7 +208,7 @@ class FileService:
         if field in self._more:
             return await self._more[field](body)
         if field not in ("list_files", "read_file", "search_file"):
-            raise InvalidRpcError(f"the file service of an executor does not answer {field}")
+            raise InvalidRpcError(f"the file service of an executor does not support the request {field}")
         searches = field == "search_file"
         if self._answering >= ANSWERING_MAX or (searches and self._searching >= SEARCHING_MAX):
             raise RetryableRpcError("the executor is reading other files; try again")

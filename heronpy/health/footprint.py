@@ -48,7 +48,8 @@ def memory(signals: Signals) -> Iterator[Finding]:
 
 
 def _of_ended(signals: Signals, name: str) -> trends.Growth | None:
-    """Return the memory growth of a task's last ended process or, if that process did not grow, of its current one."""
+    """Return the memory growth of a task's previous process, or of its current one if the previous one did not
+    grow."""
     hot = signals.hot_spots.get(name)
     if hot is None:
         return None

@@ -192,7 +192,8 @@ def left_alone(running: Running, tried: Pairs) -> Running:
 
 
 def released(running: Running) -> Running:
-    """Return the job ready for an immediate retry, during a pause or when retries have stopped; an undo continues."""
+    """Return a waiting or quarantined job ready for an immediate retry, which continues an undo; other jobs as they
+    are."""
     if running.state not in ("WAITING", "QUARANTINED"):
         return running
     if running.plan is not None:

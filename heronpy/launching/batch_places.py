@@ -81,7 +81,7 @@ def refuse_other_paths(
 ) -> None:
     """Raise BatchRefusedError if a spout names files other than those of the run `like`, whose input this run uses.
 
-    The run would look for the files of `like` at these paths. `before` is the topology of `like`.
+    Otherwise this run would look for the files of `like` at other paths. `before` is the topology of `like`.
     """
     for stage in stages:
         if stage.source != "lines":

@@ -389,7 +389,8 @@ def refuse_taken(session: Session, name: str, instead: str = "") -> None:
     if status is not None and status.lifecycle in (control_pb2.LIFE_FINISHED, control_pb2.LIFE_FAILED):
         how = "finished" if status.lifecycle == control_pb2.LIFE_FINISHED else "failed"
         raise NodeExistsError(
-            f"topology '{name}' in cluster {cluster} has {how} but is not removed; {again}, which keeps its checkpoints"
+            f"topology '{name}' in cluster {cluster} has {how} but has not been removed; {again},"
+            " which keeps its checkpoints"
         )
     raise NodeExistsError(
         f"topology '{name}' is already running in cluster {cluster}; kill it first or choose another name{instead}"

@@ -168,7 +168,7 @@ class ControlEndpoint:
             )
         if field not in _WITH_DATA and body.ByteSize() > SMALL_MAX_BYTES:
             self.oversized += 1
-            raise InvalidRpcError(f"a request {field!r} may have at most {SMALL_MAX_BYTES >> 10} KiB")
+            raise InvalidRpcError(f"the request {field!r} may not be larger than {SMALL_MAX_BYTES >> 10} KiB")
         if field == "hello":
             if body.topology_id != self._topology_id:
                 self.unknown += 1

@@ -1,4 +1,4 @@
-"""Stores, in the topology's log folder, the last parts of logs that ending containers on other hosts send.
+"""Stores the last parts of logs in the topology's log folder. Containers on other hosts send them when they end.
 
 Each process has one file, `<process>.log`, where `heron logs` looks for it; the scheduler is the only process on this
 host that writes the file. The last part of a log is appended after a line that names the host. A file that would grow

@@ -1,4 +1,4 @@
-"""The facts about the containers of a topology, for the decisions of placement and for queries. Pure."""
+"""Facts about the containers of a topology, for placement decisions and for queries. Pure."""
 
 from __future__ import annotations
 

@@ -117,8 +117,8 @@ class Batch:
         """Return the folder. Raises ConfigError if the folder must be shared between hosts, but is not."""
         if self._shared is not None and not any(one == folder or one in folder.parents for one in self._shared):
             raise ConfigError(
-                f"table {folder} is in a folder that hosts do not share; put it below heron.engine.shared (engine.yaml)"
-                " or into an object store"
+                f"table {folder} is in a folder that the hosts do not share; put it below heron.engine.shared"
+                " (engine.yaml) or into an object store"
             )
         return folder
 

@@ -257,7 +257,7 @@ def _outcome(manifest: Manifest, state: str, error: str = "", publish_s: float =
 
 
 class DispatchInbox(Inbox):
-    """All dispatches of one pipeline, the gateway's second kind of batch.
+    """All dispatches of one pipeline. A dispatch is the gateway's second kind of batch.
 
     A dispatch has no owner task, its rows are in another folder, and its published output is never replaced. Its
     records are in the pipeline's home (`heronpy.connectors.spark.dispatches`), so that a gateway of a later submission

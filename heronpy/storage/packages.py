@@ -4,8 +4,8 @@
 the same package removes them.
 
 Invariants: an entry appears by one rename, so it is complete or absent, even after a crash; processes that add the same
-package concurrently unpack it once; an entry never changes; a changed entry, or another user's entry, is refused (see
-`package_manifest`).
+package concurrently unpack it once; heronpy never changes an entry; an entry that another program has changed, or that
+belongs to another user, is refused (see `package_manifest`).
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ class PackageStore:
     def fetch(self, sha256: str, read: Callable[[int], bytes], size: int, digest: bytes) -> Path:
         """Fetch the entry `sha256` from another host, unless it is already stored; return the path of the entry.
 
-        `read(offset)` returns the next bytes of a tar file of `size` bytes with the sha256 `digest`, empty at the end.
+        `read(offset)` returns the bytes from `offset` on of a tar file, and no bytes at its end. The file has `size`
+        bytes and the sha256 `digest`.
         A damaged archive is read again. If several processes fetch the same package, only the first one reads. Raises
         PackageError if the stored entry has changed, or the archive does not match its size and digest.
         """

@@ -126,7 +126,7 @@ class TaskCounts(Struct):
             del reports[:unneeded]
 
     def totals_at(self, moment: float) -> tuple[int, ...]:
-        """Return the totals at a moment; emitted tuples may include a few from shortly afterwards."""
+        """Return the totals at `moment`; emitted tuples may include a few from shortly afterwards."""
         if not self.moments:
             return self.totals()
         counted = self.reports[max(0, bisect_right(self.moments, moment) - 1)]
@@ -393,7 +393,7 @@ class Totals(Struct):
         return self._moment
 
     def fill(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
-        """Replace the current process's counts with the task's totals at a moment; 0 means the latest totals."""
+        """Replace the current process's counts with the task's totals at `moment` (0: the latest totals)."""
         known = self.tasks.get(status.task_id)
         if known is not None:
             totals = known.totals_at(moment) if moment else known.totals()

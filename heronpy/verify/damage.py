@@ -104,7 +104,7 @@ def full_packages(world: World, number: int) -> None:
     program = Path(shutil.copy(world.out / "topology.py", folder / "other.py"))
     said = world.refused(*world.submission(other_spec(world), program=program))
     if "space" not in said:
-        raise LabError(f"a submit without space for its package does not name the full disk as its cause: {said}")
+        raise LabError(f"the error of a submit without space for its package does not name the full disk: {said}")
     check_gone(world, other_name(world))
     empty(world)
     world.heron(*world.submission(other_spec(world), "--deploy-deactivated", program=program))
@@ -213,7 +213,7 @@ def _damage_and_restore(world: World, what: str, which: str, change: Callable[[P
 
 
 def _restore(world: World, victim: Target) -> None:
-    """Kill a task, and wait until the topology has restored and is running."""
+    """Kill a task, and wait until the topology has been restored and is running."""
     before = world.checkpoints().restores
     world.kill(victim, wait=False)
 

@@ -172,7 +172,7 @@ class LinkHeader:
     def unpack(header: bytes, frame: bytes | None = None) -> tuple[int, int]:
         """Return the epoch and the sequence number. Raises RemoteWireError if the bytes are not this frame's header."""
         if len(header) != _HEADER.size:
-            raise RemoteWireError(f"{len(header)} bytes are not a link header")
+            raise RemoteWireError(f"a link header has {_HEADER.size} bytes, not {len(header)}")
         magic, version, flags, crc, epoch, seq = _HEADER.unpack(header)
         if magic != _MAGIC or version != _VERSION or flags & ~_CHECKED or (crc and not flags):
             raise RemoteWireError(f"link header of unknown kind {magic:#x}, version {version}, flags {flags:#x}")

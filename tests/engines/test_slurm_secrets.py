@@ -97,7 +97,9 @@ def secrets_of(it: Submitted, hosts: Path) -> dict[str, bytes]:
     for file in (path for path in it.home.rglob("keys/**/*") if path.is_file()):
         if re.fullmatch(rb"[0-9a-f]{64}\n", data := file.read_bytes()):
             found[f"the key of the credentials in {file}"] = data.strip()
-    assert any(name.endswith("credential.json") for name in found) and any("key of the credentials" in name for name in found)
+    assert any(name.endswith("credential.json") for name in found) and any(
+        "key of the credentials" in name for name in found
+    )
     return {name: secret for name, secret in found.items() if secret}
 
 

@@ -109,7 +109,7 @@ def test_a_text_of_two_lines_is_blamed_on_its_line(folder: Path) -> None:
     with pytest.raises(RowError) as found:
         finished(attempt_of(folder, LineFiles(str(folder / "table")), rows))
     assert found.value.line == Line(1, 777 * 6, 777 * 6 + 6)
-    assert "contains a line end" in str(found.value.__cause__)
+    assert "contains a line break" in str(found.value.__cause__)
 
 
 def test_rows_of_several_kinds_stay_in_their_order(folder: Path) -> None:

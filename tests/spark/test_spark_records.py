@@ -331,7 +331,9 @@ def test_a_table_of_one_host_is_refused_between_hosts(shared: RunRecords, tmp_pa
     (ticket,) = inbox.scan()
     batch = Batch(inbox.claim(ticket), {}, epoch=1, shared=[tmp_path / "shared"])
     for call in (lambda: batch.write_parquet(ROWS, tmp_path / "t"), lambda: batch.path(tmp_path / "t")):
-        with pytest.raises(ConfigError, match=r"folder that hosts do not share; put it below heron\.engine\.shared"):
+        with pytest.raises(
+            ConfigError, match=r"folder that the hosts do not share; put it below heron\.engine\.shared"
+        ):
             call()
     batch.write_parquet(ROWS, tmp_path / "shared" / "t")
 

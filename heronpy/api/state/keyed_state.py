@@ -420,7 +420,9 @@ class Cut:
         if isinstance(saved, tuple):
             value, end = saved
         elif (reason := saved or trouble) is not None:
-            raise TopologyError(f"keyed state {self._state.name!r} cannot be saved, key {key!r}: {reason}") from reason
+            raise TopologyError(
+                f"key {key!r} of keyed state {self._state.name!r} cannot be saved: {reason}"
+            ) from reason
         return (ABSENT, 0.0) if end and end <= self._now else (value, end)
 
 

@@ -43,7 +43,7 @@ def show_progress(target: Target, topology: str, as_json: bool, common: Common) 
 
 def print_progress(found: Progress) -> None:
     """Print the run's input and stages, and why the run failed, if it did."""
-    began = f", which reads {found.boundary}" if found.boundary else ""
+    began = f" and reads {found.boundary}" if found.boundary else ""
     say(f"Batch run {clean(found.run)} is {found.state}{clean(began)}")
     print_units(table_of(found))
     for one in found.stages:

@@ -65,7 +65,7 @@ async def _find(
         warning(lacking)
     size = format_bytes(search.searched_bytes)
     if search.stopped:
-        warn(f"stopped {search.stopped}; {size} were searched, older text was not")
+        warn(f"stopped {search.stopped}; searched {size}, but no older text")
     elif not shown:
         warn(f"nothing found in {size} of logs")
 

@@ -92,7 +92,9 @@ def _promised(slo: str | None, most: tuple[str, ...]) -> dict[str, Any]:
     for text in most:
         component, _, number = text.rpartition("=")
         if not component or not number.isdecimal():
-            raise ConfigError(f"--max {text!r} does not have the form COMPONENT=N; give a number, such as work=8")
+            raise ConfigError(
+                f"--max {text!r} does not have the form COMPONENT=N; give a component and a number, such as work=8"
+            )
         layer.setdefault("scale", {}).setdefault("max", {})[component] = int(number)
     return layer
 

@@ -51,7 +51,7 @@ def is_installed(root: Path, path: Path) -> bool:
 
 
 def _imported(root: Path, source: Path) -> list[Path]:
-    """Return the files or folders next to the program that a source file imports."""
+    """Return the files of modules and packages next to the program that this source file imports."""
     try:
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError, OSError):

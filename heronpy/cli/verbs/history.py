@@ -64,7 +64,8 @@ def exceptions_command(**flags: Any) -> None:
 @click.option("--level", metavar="LEVEL", help="Show only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Show only the last N records.")
 @click.option("--find", metavar="TEXT", help="Show only records that contain TEXT literally.")
-@click.option("-i", "--ignore-case", is_flag=True, help="With --find: ignore the case of A to Z.")
+@click.option("-i", "--ignore-case", is_flag=True,
+              help="With --find: treat upper and lower case as equal (letters A to Z only).")  # fmt: skip
 def logs_command(**flags: Any) -> None:
     """Show the log records of a run's processes, merged by time."""
     from heronpy.cli.look.history import show_logs

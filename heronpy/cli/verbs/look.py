@@ -85,8 +85,8 @@ def progress_command(**flags: Any) -> None:
 @click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds, until Ctrl-C.")
 @click.option("--evidence", is_flag=False, flag_value="", metavar="[FILE]",
               help="Also pack signals, events, status, settings and the last log lines into a new file, without"
-              " passwords and keys. Without FILE, the file is created in this folder and its name is printed. With"
-              " --watch, each measurement is appended.")  # fmt: skip
+              " passwords and keys. Without FILE, the file is created in the current folder and its name is printed."
+              " With --watch, each measurement is appended.")  # fmt: skip
 def doctor_command(**flags: Any) -> None:
     """Find what slows a topology down, with evidence and the next step.
 

@@ -69,7 +69,7 @@ class _Submit(click.Command):
 @click.option("--as", "like", metavar="RUN", help="With --mode batch: read the same input as this finished run.")
 @click.option("--hold", is_flag=True, help="With --mode batch: publish nothing, for 'heron compare'.")
 @click.option("--resume", is_flag=True,
-              help="With --mode batch: continue an unfinished run, even though the program has changed.")  # fmt: skip
+              help="With --mode batch: continue an unfinished run, even if the program has changed.")  # fmt: skip
 @click.option(
     "--fresh",
     is_flag=True,

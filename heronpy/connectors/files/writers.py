@@ -30,7 +30,7 @@ class LineWriter:
         return self._files.bytes
 
     def row(self, values: Sequence[Any]) -> None:
-        """Write a tuple. Raises UnfitError if the tuple cannot be one line."""
+        """Write a tuple. Raises UnfitError if the tuple cannot be written as one line."""
         self._files.append(self._line_of(values))
 
     def batch(self, batch: Batch) -> dict[int, str]:

@@ -73,14 +73,15 @@ class SparkSink(TwoPhaseSink):
 
     **Under EFFECTIVELY_ONCE** a batch ends at each checkpoint (and earlier when it is full). The batch is prepared
     with the checkpoint, and handed over once the checkpoint is complete. After a failure, batches of the restored
-    checkpoint are handed over, and later batches are dropped. So every row is in exactly one published batch. A batch
-    that has failed for the last time is missing from the table; its rows are kept in the folder `failed`. The number of
+    checkpoint are handed over, and later batches are dropped. So every row is in exactly one batch, which is
+    published once. Only a batch that has failed for the last time is missing from the table; its rows are kept in the
+    folder `failed`. The number of
     tasks of this component cannot be changed while it runs.
 
     **In the other modes, when a sink task restarts,** batches of the previous process may lack an outcome. Under
     ATLEAST_ONCE the tuples of these batches were never acked and will be replayed, so the new process withdraws every
-    batch that the gateway has not begun, and logs how many. A batch that was begun may still be committed; the
-    duplicates are then one whole batch. Under ATMOST_ONCE nothing is replayed, so the batches are committed instead,
+    batch that the gateway has not begun, and logs how many. A batch that was begun may still be committed; then
+    all its rows are duplicated. Under ATMOST_ONCE nothing is replayed, so the batches are committed instead,
     and nothing is lost. A predecessor that is still running is fenced: the gateway refuses its batches from then on.
     """
 

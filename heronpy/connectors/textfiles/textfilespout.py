@@ -5,8 +5,8 @@ Under ATLEAST_ONCE it keeps the offsets of the lines in flight and reads failed 
 a restored task continues from there.
 
 Without `textfile.follow` it reads the files that exist when it starts, by lanes (see
-`heronpy.connectors.textfiles.line_share`). A restored task also reads new files; files that were read may be
-gone. It calls `end_of_input` when its share is done and nothing is in flight.
+`heronpy.connectors.textfiles.line_share`). A restored task also reads new files; files that were read
+completely need not exist any more. It calls `end_of_input` when its share is done and nothing is in flight.
 
 With `textfile.follow` it reads files as they appear, grow and are rotated, and does not end; see
 `heronpy.connectors.textfiles.following`. The first line of a file decides which task reads it.

@@ -60,8 +60,8 @@ class PodOptions:
             raise ConfigError("heron.kubernetes.image is empty; name an image with Python and this release of heronpy")
         if self.home and self.home.rstrip("/").count("/") < 2:
             raise ConfigError(
-                f"heron.engine.home is {self.home}; name a folder with a parent, such as /heron/home, because pods"
-                " mount a volume at the parent"
+                f"heron.engine.home is {self.home}; name a folder inside another folder, such as /heron/home, because"
+                " pods mount a volume at the parent"
             )
         full = Request("t", 0, 1, 1.0, 1, 1, avoid=("n",), apart_from=(1,))
         try:

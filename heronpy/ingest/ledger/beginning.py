@@ -71,7 +71,7 @@ def _new(now: float, config: str, generation: int, part: int, ledger: str) -> Pi
 def _checked(config: Config) -> Config:
     """Return the configuration; raise LedgerError if its numbers are invalid."""
     if not config.pattern:
-        raise LedgerError("a pipeline needs a pattern of files")
+        raise LedgerError("a pipeline needs a file pattern")
     positive = {
         name: getattr(config, name)
         for name in (

@@ -17,8 +17,8 @@ A = TypeVar("A")
 class Ledger:
     """One process's connection to a pipeline's ledger; threads take turns.
 
-    A request that ended in LedgerAwayError keeps its number until another request is sent, so that a repetition is not
-    carried out twice.
+    A request that ended in LedgerAwayError keeps its number until another request is sent, so that a repeated request
+    is carried out once.
     """
 
     def __init__(self, store: Store, pipeline: str, who: Who) -> None:

@@ -27,7 +27,7 @@ class _LineWriter(Writer):
         if data is None:
             raise TypeError(f"a row of LineFiles must be text or bytes, not {type(row).__name__}: {row!r:.200}")
         if b"\n" in data:
-            raise ValueError(f"a row of LineFiles must be one line, but this row contains a line end: {row!r:.200}")
+            raise ValueError(f"a row of LineFiles must be one line, but this row contains a line break: {row!r:.200}")
         self._file.write(data + b"\n")
         return 1
 
@@ -36,7 +36,7 @@ class _LineWriter(Writer):
             return super().write_many(rows)
         text = "\n".join(rows) + "\n"
         if text.count("\n") != len(rows):
-            raise ValueError("a row of LineFiles must be one line, but one of these rows contains a line end")
+            raise ValueError("a row of LineFiles must be one line, but one of these rows contains a line break")
         self._file.write(text.encode())
         return len(rows)
 

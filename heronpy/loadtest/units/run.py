@@ -133,7 +133,8 @@ def latency(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
 
 
 def straggler(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Make one of three workers ten times as slow; measure from first attempts to visible rows."""
+    """Make one of three workers ten times as slow; measure the time from each unit's first attempt to
+    its visible rows."""
     made = Pipeline(where, f"straggler-{number}")
     units = max(WORKERS + 1, int(sizes.seconds / UNIT_S) * (WORKERS - 1))
     lines = units * UNIT_LINES
@@ -330,7 +331,7 @@ def _bad_spans(url: str) -> list[Span]:
 
 
 def rebuilding(where: Cluster, sizes: Sizes, number: int, say: Say) -> Found:
-    """Rebuild a ledger from its table; measure the duration, and check that no row is lost or doubled."""
+    """Rebuild a ledger from its table; measure the duration, and check that no row is lost or duplicated."""
     made = Pipeline(where, f"rebuild-{number}")
     lines = max(sizes.units, LOGS + 1)
     _write(made, lines, hole=lines // 2)
