@@ -105,6 +105,8 @@ class Backpressure:
         self.drops = False
         #: Maps a task that gets its input only by shuffle to all tasks of its component.
         self.alike: Mapping[int, frozenset[int]] = {}
+        #: The result of `full`; None if it must be computed again.
+        self._full: frozenset[int] | None = None
         self._episodes = 0
         #: The time until which a link has a pause between clamps.
         self._rest: dict[str, float] = {}
@@ -144,7 +146,8 @@ class Backpressure:
             episode = self.local[link] = Episode(
                 self._episodes, link, top_task()[0], now, queued_bytes, high, pace, judged=now
             )
-            episode.avoided = self._can_avoid(episode)
+            self._full = None
+            episode.avoided = self._can_avoid(episode, {})
             self._measure(episode, now)
             return True
         episode.queued_bytes, episode.high, episode.pace = queued_bytes, high, pace
@@ -178,6 +181,7 @@ class Backpressure:
 
     def _close(self, episode: Episode, now: float) -> None:
         del self.local[episode.link]
+        self._full = None
         if episode.over:
             self._rest[episode.link] = now + REST_S
         self._bank(episode, now)
@@ -187,20 +191,31 @@ class Backpressure:
         spent[episode.task] = spent.get(episode.task, 0.0) + now - episode.judged
         episode.judged = now
 
-    def full(self) -> set[int]:
+    def full(self) -> frozenset[int]:
         """The tasks whose queues are above their marks, here or at another stream manager."""
-        here = {episode.task for episode in self.local.values()}
-        return here.union(*({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values()))
+        if self._full is None:
+            here = {episode.task for episode in self.local.values()}
+            there = ({culprit.task_id for culprit in remote.culprits} for remote in self.remote.values())
+            self._full = frozenset(here.union(*there))
+        return self._full
 
-    def _can_avoid(self, episode: Episode) -> bool:
-        """Return whether senders can use another task of the component; False if its queue exceeds twice `high`."""
+    def _can_avoid(self, episode: Episode, all_full: dict[frozenset[int], bool]) -> bool:
+        """Return whether senders can use another task of the component; False if the task's queue exceeds twice `high`.
+
+        `all_full` remembers the components of which all tasks are full: each is looked up once, not once per task.
+        """
         alike = self.alike.get(episode.task)
-        return alike is not None and episode.queued_bytes <= 2 * self.high and not alike <= self.full()
+        if alike is None or episode.queued_bytes > 2 * self.high:
+            return False
+        if alike not in all_full:
+            all_full[alike] = alike <= self.full()
+        return not all_full[alike]
 
     def _judge(self, now: float) -> None:
         """Update which episodes can be avoided."""
+        all_full: dict[frozenset[int], bool] = {}
         for episode in self.local.values():
-            avoided = self._can_avoid(episode)
+            avoided = self._can_avoid(episode, all_full)
             if avoided != episode.avoided:
                 self._bank(episode, now)
                 episode.avoided = avoided
@@ -210,6 +225,7 @@ class Backpressure:
         known = self.remote.get(message.stmgr_id)
         if known is not None and message.epoch < known.epoch:
             return
+        self._full = None
         if not message.on:
             self.remote.pop(message.stmgr_id, None)
         elif len(self.remote) < ACTIVE_MAX:
@@ -220,12 +236,14 @@ class Backpressure:
 
     def lost(self, stmgr_id: str) -> None:
         """Remove a stream manager that has left the plan."""
+        self._full = None
         self.remote.pop(stmgr_id, None)
 
     def expire(self, now: float) -> None:
         """Drop announcements with an expired lease."""
         for stmgr_id in [s for s, r in self.remote.items() if r.expires <= now]:
             del self.remote[stmgr_id]
+            self._full = None
 
     def clamp_changed(self, now: float) -> bool:
         """Update `clamped` and `holding`; return whether the local spouts must be notified."""

@@ -459,6 +459,8 @@ class Link:
                 creditor.absorbed(size, tuples)
             elif self.owing:
                 self._settle_oldest()
+            while self.owing and self.owing[0].creditor is None:
+                self.owing.popleft()  # it has left, so it must not be kept in memory
             sent = True
         return sent
 

@@ -63,6 +63,18 @@ def test_frames_beyond_the_credit_wait_in_order() -> None:
     assert (link.queued_bytes, link.queued_tuples, link.in_flight(), link.total_consumed) == (0, 0, 4, 1)
 
 
+def test_a_frame_that_has_left_is_not_kept() -> None:
+    """A slow task, or frames larger than the mark: each frame has to wait, and owes credit when it leaves."""
+    link, _ = open_link(granted_bytes=0)
+    creditor, _ = source(window=100)
+    for number in range(100):
+        link.put(waiting(1, size=100, creditor=creditor), hold_above=50)
+        assert len(link.owing) == len(link.queue) == 1
+        link.credit(Frame(granted_bytes=link.sent_bytes + 1, granted_tuples=1000, consumed_frames=number))
+        assert link.pump()
+        assert not link.owing
+
+
 def test_tuples_are_granted_as_well_as_bytes() -> None:
     link, wire = open_link(granted_tuples=10)
     for _ in range(3):
