@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from typing import Any
 
+from heronpy.common.errors import TopologyError
 from heronpy.net.zsock import readable
 from heronpy.plan.component_config import live_concurrency
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
@@ -31,21 +33,26 @@ log = logging.getLogger("heron.instance")
 
 #: Interval in seconds at which progress is published, and the socket is checked even if its descriptor shows nothing.
 HOUSEKEEPING_S = 0.05
+CANCELLED = "process() was cancelled, by itself or by a future for which it waited"
+#: Maximum number of bytes that a task requests for tuples in progress, in addition to the bytes of its in-queue.
+IN_PROGRESS_BYTES_MAX = 64 << 20
 
 
 class AsyncBoltTask(BoltTask):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._awake = Awake()
-        #: The tuple of each running coroutine; None for a tick.
+        #: The tuple of each running coroutine; None for a tick and for `finish`.
         self._running: dict[asyncio.Task[None], HeronTuple | None] = {}
         #: Frames in progress, by number.
         self._open: dict[int, Entry] = {}
         self._failure: BaseException | None = None
-        self._ticking = False
+        self._ticking = self._ending = False
         self._concurrency: int = self.settings.async_concurrency
         # Before the pace is known, `in_window` is the limit: slow calls may last longer than any measurement.
         self.in_queue_bytes = self.settings.in_queue_bytes_max
+        #: Twice the size of the tuples that may be in progress, by the mean of the tuples that arrived last.
+        self._in_progress_bytes = 0
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Set the maximum number of coroutines from the plan; surplus coroutines finish normally."""
@@ -58,11 +65,24 @@ class AsyncBoltTask(BoltTask):
             self.link.grant()
 
     def in_window(self) -> int:
-        """Tuples in progress do not wait, so they do not use the capacity of the in-queue."""
-        return super().in_window() + self._concurrency
+        """Tuples in progress do not wait, so they do not use the capacity of the in-queue.
+
+        As many tuples again may be done while a slow call of their frame holds up their credit.
+        """
+        return super().in_window() + 2 * self._concurrency
 
     def in_waiting(self) -> int:
-        return super().in_waiting() - sum(tup is not None for tup in self._running.values())
+        return sum(entry.tuples for entry in self.in_queue.waiting) + len(self.current) - self._place
+
+    def keep_pace(self) -> None:
+        """Update the pace, and the window in bytes, of which tuples in progress do not use the in-queue's share."""
+        p, link, before = self.progress, self.link, self.link.window_bytes
+        super().keep_pace()
+        if p.in_tuples:
+            self._in_progress_bytes = min(IN_PROGRESS_BYTES_MAX, 2 * self._concurrency * p.in_bytes // p.in_tuples)
+        link.window_bytes = self.in_queue_bytes + self._in_progress_bytes
+        if link.window_bytes > 1.25 * before:
+            link.grant()
 
     def run_loop(self) -> None:
         """Run the asyncio loop until a stop is requested."""
@@ -122,7 +142,8 @@ class AsyncBoltTask(BoltTask):
             self.emitter.flush()
         wanted = self.finish_requested and not self._finished and not self.opener.early_frames
         if wanted and self._idle() and not self._cut_due():
-            await self._finish_async()
+            self._finished = True
+            self._run(self._finish_async(), None)
         await self._sleep(now)
 
     def on_link_lost(self) -> None:
@@ -164,7 +185,10 @@ class AsyncBoltTask(BoltTask):
 
     def _start(self, counted: HeronTuple | None, tup: HeronTuple, arrived: Arrived | None = None) -> None:
         """Run a coroutine for a tuple or a tick; ticks are not counted. `arrived` is set if the tuple is traced."""
-        task = asyncio.get_running_loop().create_task(self._run_one(tup, counted is None, arrived))
+        self._run(self._run_one(tup, counted is None, arrived), counted)
+
+    def _run(self, coroutine: Coroutine[Any, Any, None], counted: HeronTuple | None) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._running[task] = counted
         task.add_done_callback(self._done)
 
@@ -179,7 +203,11 @@ class AsyncBoltTask(BoltTask):
                 await self._process_one(tup)
         except (StopRequested, UserError) as error:
             self._failure = self._failure or error
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                if self._ending:
+                    raise
+                error = TopologyError(CANCELLED)
             if tick or not self.poison.raised(tup, error):
                 if not tick:
                     self.acks.fail(tup)
@@ -228,7 +256,8 @@ class AsyncBoltTask(BoltTask):
         self.in_queue.done(entry, 1)
         if not entry.left:
             del self._open[number]
-            self.in_queue.relieve(link.window_bytes / 2, link.window_tuples / 2)
+        if not self.current:
+            self.in_queue.relieve(self.link.window_bytes / 2, self._concurrency)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if self._running.pop(task, None) is None:
@@ -238,7 +267,6 @@ class AsyncBoltTask(BoltTask):
     # ---- rest and end -------------------------------------------------------------------------
 
     async def _finish_async(self) -> None:
-        self._finished = True
         self.hold_ticks()
         try:
             again = self.checkpoints is not None and self.checkpoints.finished_before
@@ -297,6 +325,7 @@ class AsyncBoltTask(BoltTask):
         if self._running:
             await asyncio.wait(self._running, timeout=self.settings.force_exit_s / 2)
         cancelled = dict(self._running)
+        self._ending = True
         for task in cancelled:
             task.cancel()
         if cancelled:

@@ -83,8 +83,9 @@ class InQueue:
         self.order: deque[Entry] = deque()
         #: Open frames without unreturned credit, as keys of a dict, which keeps their order.
         self.free: dict[Entry, None] = {}
-        #: Tuples and bytes of done frames in `order`, and of frames that are aside.
-        self._held_tuples = self._held_bytes = self._aside_tuples = self._aside_bytes = 0
+        #: Done tuples of the frames in `order`, and the bytes of those frames that are done.
+        self._done_tuples = self._held_bytes = 0
+        self._aside_tuples = self._aside_bytes = 0
 
     # ---- in -----------------------------------------------------------------------------------
 
@@ -129,6 +130,8 @@ class InQueue:
     def done(self, entry: Entry, tuples: int) -> None:
         """Record that `tuples` more tuples of an open frame are done; the last tuple completes the frame."""
         entry.left -= tuples
+        if entry.owes:
+            self._done_tuples += tuples
         if entry.left <= 0:
             self.counts.in_tuples -= entry.tuples
             self.counts.in_bytes -= entry.size
@@ -138,6 +141,8 @@ class InQueue:
         """Hand an open frame, of which no tuple is done, to the caller until `put_first` or `drop`."""
         self._aside_tuples += entry.tuples
         self._aside_bytes += entry.size
+        if entry.owes:
+            self._done_tuples += entry.left
         entry.left = 0
         self._close(entry)
 
@@ -155,26 +160,29 @@ class InQueue:
         elif entry is self.order[0]:
             self._settle_first()
         else:
-            self._held_tuples += entry.tuples
             self._held_bytes += entry.size
 
     def _settle_first(self) -> None:
         """Return the credit of the oldest frame, and of done frames that waited for it."""
         order, entry = self.order, self.order.popleft()
         entry.owes = False
+        self._done_tuples -= entry.tuples - max(0, entry.left)
         self._credit(entry.size, entry.tuples)
         while order and order[0].left <= 0:
             entry = order.popleft()
             entry.owes = False
-            self._held_tuples -= entry.tuples
+            self._done_tuples -= entry.tuples
             self._held_bytes -= entry.size
             self._credit(entry.size, entry.tuples)
 
     # ---- early credit -------------------------------------------------------------------------
 
     def relieve(self, bytes_max: float, tuples_max: float) -> None:
-        """Return the credit of a slow frame early if it holds up more credit of done frames than these limits."""
-        while self._held_bytes and (self._held_bytes >= bytes_max or self._held_tuples >= tuples_max):
+        """Return the credit of a slow frame early if it holds up the credit of too many bytes or tuples.
+
+        The bytes are those of later frames that are done; the tuples are all that are done, also in slow frames.
+        """
+        while self.order and (self._held_bytes >= bytes_max or self._done_tuples >= tuples_max):
             self.free[self.order[0]] = None
             self._settle_first()
 
@@ -193,7 +201,7 @@ class InQueue:
                 credit(entry.size, entry.tuples)
         self.free.update((entry, None) for entry in self.order if entry.left > 0)
         self.order.clear()
-        self._held_tuples = self._held_bytes = 0
+        self._done_tuples = self._held_bytes = 0
 
     # ---- the end ------------------------------------------------------------------------------
 
@@ -214,7 +222,7 @@ class InQueue:
         assert not any(entry.owes for entry in self.free) and all(entry.left > 0 for entry in self.free)
         assert not self.order or self.order[0].left > 0, "the oldest frame is done, but its credit was not returned"
         held = [entry for entry in self.order if entry.left <= 0]
-        assert self._held_tuples == sum(entry.tuples for entry in held)
+        assert self._done_tuples == sum(entry.tuples - max(0, entry.left) for entry in self.order)
         assert self._held_bytes == sum(entry.size for entry in held)
         inside = [*self.waiting, *self.opened()]
         assert self._aside_tuples >= 0 and self._aside_bytes >= 0

@@ -82,7 +82,7 @@ class AsyncBoltTask(BoltTask):
         for task in [task for task in self._running if task.done()]:
             what, tup = self._running.pop(task)
             if task.cancelled():
-                continue
+                raise self.failure(what, TopologyError("it was cancelled"))
             error = task.exception()
             if error is not None:
                 raise self.failure(what, error) from error

@@ -15,6 +15,7 @@ from heronpy.api.bolt.async_bolt import AsyncBolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.proto import control_pb2, plan_pb2
@@ -160,7 +161,7 @@ def test_a_plan_changes_how_many_are_in_progress(harnesses: Callable[..., Harnes
         h.user.open = True
         for number in range(8, 21):
             h.user.gate(number).set_result(None)
-        await eventually(lambda: h.task.link.consumed_frames == 1)
+        await eventually(lambda: not h.task.progress.in_tuples)
 
     h.run(script)
     assert h.user.most == 7 and len(h.user.started) == 20
@@ -226,6 +227,72 @@ def test_one_slow_tuple_does_not_hold_up_the_credit_for_ever(harnesses: Callable
 
     h.run(script)
     assert h.task.link.consumed_tuples == 11 and h.task.progress.in_tuples == 0
+
+
+def test_done_tuples_beside_a_slow_one_use_none_of_the_window(harnesses: Callable[..., Harness]) -> None:
+    """Four tuples of a frame are done and a fifth is slow: the task is granted as many as it may start."""
+    h = harnesses()
+
+    async def script() -> None:
+        h.task.in_capacity.aim(0.1)
+        h.tuples(1, 2, 3, 4, 5)
+        await eventually(lambda: h.user.now == 4)
+        for number in range(2, 6):
+            h.user.gate(number).set_result(None)
+        await eventually(lambda: h.user.now == 1)
+        await eventually(lambda: h.task.link.consumed_tuples == 5)
+        h.user.gate(1).set_result(None)
+        await eventually(lambda: h.task.progress.in_tuples == 0)
+
+    h.run(script)
+
+
+def test_large_tuples_in_progress_use_none_of_the_queues_bytes(harnesses: Callable[..., Harness]) -> None:
+    h = harnesses()
+    size = SETTINGS.in_queue_bytes_max // 2
+
+    async def script() -> None:
+        h.tuples(1, pad=size)
+        await eventually(lambda: h.user.now == 1)
+        await eventually(lambda: h.sent(CREDIT)[-1].granted_bytes >= SETTINGS.in_queue_bytes_max + 4 * size)
+        h.user.gate(1).set_result(None)
+
+    h.run(script)
+
+
+def test_a_cancelled_call_fails_its_tuple(harnesses: Callable[..., Harness]) -> None:
+    """Several calls may wait for one future, which the first of them cancels."""
+    h = harnesses(reliability="ATLEAST_ONCE")
+
+    async def script() -> None:
+        h.tuples(1, tracked=True)
+        await eventually(lambda: h.user.now == 1)
+        h.user.gate(1).cancel()
+
+    with pytest.raises(TopologyError, match="was cancelled"):
+        h.run(script)
+    assert len(h.sent(FAIL)) == 1
+
+
+def test_messages_are_served_while_finish_waits(harnesses: Callable[..., Harness]) -> None:
+    h = harnesses()
+
+    async def finish() -> None:
+        await h.user.gate(0)
+
+    h.user.finish = finish
+
+    async def script() -> None:
+        h.task.finish_requested = True
+        h.task._awake.set()  # noqa: SLF001
+        await eventually(lambda: 0 in h.user.gates)
+        h.concurrency(7)
+        await eventually(lambda: h.task.plan.version == 2)
+        assert h.task.standing.state != control_pb2.TASK_FINISHED
+        h.user.gate(0).set_result(None)
+        await eventually(lambda: h.task.standing.state == control_pb2.TASK_FINISHED)
+
+    h.run(script)
 
 
 def test_a_stop_lets_what_runs_finish_and_leaves_the_rest_to_the_successor(harnesses: Callable[..., Harness]) -> None:
