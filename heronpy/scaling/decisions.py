@@ -94,10 +94,10 @@ def watched(
         key = f"{one.cause}:{one.component}"
         if key not in after and (number or len(after) >= ALERTS_MAX):
             continue
-        after[key] = open_one = replace(after.get(key) or replace(one, since=now), seen=now)
+        after[key] = open_one = replace(after.get(key) or replace(one, since=now), text=one.text, seen=now)
         if not open_one.told and now - open_one.since >= one.waits_s:
             said.append(Alerted(one.component, one.cause, one.text))
-            after[key] = replace(open_one, text=one.text, told=True)
+            after[key] = replace(open_one, told=True)
     for key, one in opened.items():
         if not 0 <= now - after[key].seen < clear_s:
             why = "another cause was found" if key in explained else "over"

@@ -110,6 +110,10 @@ class _Round:
     def outcome(self) -> Outcome:
         """Judge the plan in progress, or decide about changes."""
         self._check_figures()
+        for one in self.look.components:
+            if self._is_slowed(one):
+                # The last change may have been judged while the component was already slow.
+                self.bars.pop(one.name, None)
         pressed: list[str] = []
         if self.asked is not None:
             self._correct(self.asked)
@@ -200,6 +204,7 @@ class _Round:
         """Whether a component waits no longer than usual, so that more tasks would allow more simultaneous calls.
 
         Until `heronpy.health` has the usual time, the time at earlier looks shows whether a dependency has become slow.
+        If neither is known, the effect of the last change shows it.
         """
         part = self.parts.get(one.component)
         if one.verdict is not Verdict.DEPENDENCY or part is None or not part.processed:
@@ -207,9 +212,10 @@ class _Round:
         if part.usual_s is not None:
             return one.figures.get("tuple_s", 0.0) < SLOWER * part.usual_s
         usual_s, now_s = self.usual_s[part.name], estimate.busy_s(part)
-        if usual_s is not None and now_s is not None and now_s >= SLOWER * usual_s:
-            return False
-        return part.name in self.goal.max and part.name not in self.was.bars
+        if usual_s is not None and now_s is not None:
+            return now_s < SLOWER * usual_s
+        bar = self.was.bars.get(part.name)
+        return part.name in self.goal.max and (bar is None or self.now >= bar.until)
 
     def _wants_more(self, one: Figures) -> bool:
         """Whether a component slows the topology down and more tasks would help."""
@@ -435,7 +441,7 @@ class _Round:
                 slower = gained <= -EFFECT_MIN and not self.keeps_up
                 effect, what = 0.0 if slower else 1.0, what if gained > 0 else "were enough"
             self.helped.discard(name)
-            if effect < EFFECT_MIN and self.vetoed:
+            if effect < EFFECT_MIN and (self.vetoed or self._is_slowed(one)):
                 text = f"{name} {trial.before:,} -> {trial.after:,} {_unit(trial.key)} had no effect"
                 self.said.append(Judged(name, effect, None, f"{text}: more tasks do not solve the problem"))
                 continue

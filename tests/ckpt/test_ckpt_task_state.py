@@ -361,7 +361,7 @@ def test_what_cannot_be_saved_fails_the_checkpoint_and_names_the_key(store: Chec
     tasks.state("good")["good"] = tasks.state("bad")["bad"] = Unpicklable()
     tasks.state("good")["good"] = 1
     taken = tasks.begin(1)
-    with pytest.raises(HeronError, match=r"keyed state 'counts' cannot be saved, key 'bad': .*not me"):
+    with pytest.raises(HeronError, match=r"key 'bad' of keyed state 'counts' cannot be saved: .*not me"):
         taken.persist()
     taken.abort()
     del tasks.state("bad")["bad"]

@@ -106,7 +106,7 @@ def test_what_has_finished_is_not_said_to_run(heron: Heron, topo: Path, runtime:
     assert heron("submit", "local", str(topo)).code == 0
     again = heron("submit", "local", str(topo))
     assert again.code == 4 and again.err == (
-        "error: topology 'wordy' in cluster local has finished but is not removed; submit again after"
+        "error: topology 'wordy' in cluster local has finished but has not been removed; submit again after"
         " heron kill local wordy, which keeps its checkpoints\n"
     )
     assert heron("kill", "local", "wordy").code == 0
