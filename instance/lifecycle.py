@@ -17,6 +17,7 @@ from typing import Any
 import zmq
 
 from heronpy.api.bolt.bolt import takes_batches
+from heronpy.api.component.component_spec import check_coroutines
 from heronpy.api.user_code import load_class, prepare
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, GaveUpError, HeronError, RetryableError
@@ -335,6 +336,7 @@ def _task_class(
     try:
         prepare(launch)
         cls = load_class(part.comp.class_name, launch)
+        check_coroutines(cls, isinstance(part, topology_pb2.Spout))
         if isinstance(part, topology_pb2.Bolt) and takes_batches(cls):
             return BatchBoltTask, None
     except Exception as error:

@@ -544,7 +544,8 @@ class SpoutTask(Task):
             pause = min(self._rest_max_s, max(0.0, self._call_at - now))
             # The call waits until sending is possible, as below; only this extra delay is compensated.
             self._slack_s = max(0.0, self._linger.due - now - pause) if pause else 0.0
-            pause += self._slack_s
+            # The next turn delivers immediate acks, and then waits.
+            pause = 0.0 if self._immediate or self.emitter.unrouted else pause + self._slack_s
         else:
             shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
             if self._dry_calls == 1 and fresh < SEVERAL and self.settings.linger_max_us:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from heronpy.api.component.component_spec import check_coroutines
 from heronpy.api.user_code import UserCodeError, load_class, user_traceback
 from heronpy.batch.cells import AsyncBoltCell, BoltCell, Cell, CellError, ObjectCell, Place, SinkCell, Way
 from heronpy.batch.exchange import Exchanges, Piece
@@ -191,6 +192,7 @@ class StageRows:
         if component in self._stage.sinks:
             return SinkCell
         cls = self._classes[component]
+        check_coroutines(cls, component == self._stage.spout)
         is_async = getattr(cls, "is_async", False)
         if component != self._stage.spout:
             return AsyncBoltCell if is_async else BoltCell

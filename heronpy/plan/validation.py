@@ -20,7 +20,7 @@ from heronpy.common.topology_keys import (
     TOPOLOGY_RELIABILITY_MODE,
 )
 from heronpy.plan import windows
-from heronpy.plan.component_config import drop_policy, key_problem
+from heronpy.plan.component_config import drop_policy, key_problem, reliability_mode
 from heronpy.plan.grouping import missing_field
 from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2
@@ -34,6 +34,13 @@ TICK_STREAM = "__tick"
 _PLAIN = (
     "the State of {} belongs to individual tasks and cannot be redistributed to a different number of tasks; keep the"
     " parallelism, or keep per-key state in context.keyed_state, and positions of a source in context.partitioned_state"
+)
+
+
+#: Why the number of tasks of a `SplitSpout` cannot be changed in at-most-once mode, and the alternatives.
+_SPLITS = (
+    "spout {} would read splits again, because its tasks save positions only under EFFECTIVELY_ONCE; keep the"
+    " parallelism, or submit the topology under EFFECTIVELY_ONCE, or under ATLEAST_ONCE if repeated tuples are harmless"
 )
 
 
@@ -62,12 +69,20 @@ def warnings(plan: LogicalPlan) -> list[str]:
     return [*_cycle_warnings(plan), *windows.warnings(plan)]
 
 
-def not_scalable(component: str, plain: Collection[str]) -> str:
+def not_scalable(component: str, plain: Collection[str], rereading: Collection[str] = ()) -> str:
     """Return why the number of tasks of a component cannot be changed; "" if it can.
 
-    `plain` contains the components with plain State.
+    `plain` contains the components with plain State; `rereading` is the result of the function `rereading`.
     """
-    return _PLAIN.format(component) if component in plain else ""
+    why = _PLAIN if component in plain else _SPLITS if component in rereading else ""
+    return why.format(component)
+
+
+def rereading(topology: topology_pb2.Topology) -> list[str]:
+    """Return the spouts that would emit tuples again if their number of tasks changed, although no tuple may repeat."""
+    if reliability_mode(topology) != "ATMOST_ONCE":
+        return []
+    return [spout.comp.name for spout in topology.spouts if "SplitSpout" in spout.comp.traits]
 
 
 def _names(plan: LogicalPlan) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from heronpy.api.batch import Batch
 from heronpy.api.bolt.bolt import takes_batches
+from heronpy.api.component.component_spec import check_coroutines
 from heronpy.common.errors import TopologyError
 from heronpy.plan.emit_rules import declared
 from heronpy.proto import components_of
@@ -97,11 +98,13 @@ class World(Shared):
         component = self.component_of[task_id]
         message = self._messages[component]
         index = self.tasks_of[component].index(task_id)
-        is_async = getattr(self.class_of(message), "is_async", False)
+        cls, is_spout = self.class_of(message), self.plan.component(component).is_spout
+        check_coroutines(cls, is_spout)
+        is_async = getattr(cls, "is_async", False)
         kind: type[SimTask] = AsyncSpoutTask if is_async else SpoutTask
-        if not self.plan.component(component).is_spout:
+        if not is_spout:
             kind = AsyncBoltTask if is_async else BoltTask
-            if takes_batches(self.class_of(message)):
+            if takes_batches(cls):
                 kind = BatchBoltTask
         task = self.tasks[task_id] = kind(self, message, task_id, index)
         return task

@@ -17,7 +17,7 @@ from heronpy.common.ids import edge_id
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.states import UP_STATES, holds, lifecycle_name
 from heronpy.plan.component_config import live_concurrency
-from heronpy.plan.validation import not_scalable
+from heronpy.plan.validation import not_scalable, rereading
 from heronpy.proto import control_pb2
 from heronpy.tmaster.loads import Loads, Part, Window
 from heronpy.tmaster.machine import TopologyMaster
@@ -198,13 +198,13 @@ class Figures:
             dead_letters[counts.component] += counts.before[_DEAD_LETTERS] + counts.latest[_DEAD_LETTERS]
             lost[counts.component] += counts.before[_LOST] + counts.latest[_LOST]
         checkpoints = self._machine.checkpoints
-        plain = checkpoints.plain if checkpoints is not None else ()
+        plain, again = checkpoints.plain if checkpoints is not None else (), rereading(topology)
         for name, part in parts.items():
             row = part.row
             row.restarts, row.dead_letters, row.lost = (
                 min(counted[name], _MOST) for counted in (self._restarts, dead_letters, lost)
             )
-            row.not_scalable = not_scalable(name, plain)
+            row.not_scalable = not_scalable(name, plain, again)
             settings = self._instance(name)
             row.queue_bound_bytes = settings.in_queue_bytes_max or None if row.kind == "bolt" else None
             row.memory_limit_bytes = limits.get(name) or settings.memory_soft_limit_bytes or None

@@ -136,10 +136,10 @@ class Update:
         intent.new_packing_plan.CopyFrom(message.packing_plan)
         intent.new_packing_plan.version = shared.book.packing.version + 2
         update = cls(shared, intent, [request], saver)
+        if bound := update._bound():
+            # If an earlier checkpoint shows the reason for a refusal, no checkpoint has to be taken.
+            raise InvalidRpcError(bound)
         if saver is not None:
-            if bound := update._bound():
-                # An earlier checkpoint shows the reason for a refusal, so no checkpoint has to be taken.
-                raise InvalidRpcError(bound)
             update.phase = Phase.SAVING
             update._saving_until = now + shared.settings.start_timeout_s
             update._token = saver.ask(now)
@@ -209,9 +209,10 @@ class Update:
             self._join(now)
 
     def _bound(self) -> str:
-        """Return why the tasks of the new plan cannot take the state of the last checkpoint; "" if they can."""
+        """Return why the tasks of the new plan cannot continue the work of the current tasks; "" if they can."""
         plain = self._saver.plain if self._saver is not None else ()
-        bound = [why for name in sorted(self._rescaled()) if (why := validation.not_scalable(name, plain))]
+        rereading = validation.rereading(self._intent.old_topology)
+        bound = [why for name in sorted(self._rescaled()) if (why := validation.not_scalable(name, plain, rereading))]
         return f"nothing was updated: {'; '.join(bound)}" if bound else ""
 
     def _rescaled(self) -> set[str]:

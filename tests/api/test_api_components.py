@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import pickle
@@ -10,6 +11,7 @@ import re
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ from heronpy.api import global_metrics, metrics
 from heronpy.api.bolt.async_bolt import AsyncBolt
 from heronpy.api.bolt.basic_bolt import BasicBolt, FailTuple, Output
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.bolt.window_bolt import TumblingWindowBolt
+from heronpy.api.component.component_spec import HeronComponentSpec, class_path_of
 from heronpy.api.serializer import PythonSerializer, default_serializer
 from heronpy.api.spout.async_spout import AsyncSpout
 from heronpy.api.spout.spout import Spout
@@ -31,7 +35,9 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import StreamId, TopologyContext
 from heronpy.api.tuple import Tuple, TupleHelper
 from heronpy.api.user_code import load_hooks
-from heronpy.common.errors import ConfigError, PackageError
+from heronpy.common.errors import ConfigError, PackageError, TopologyError
+from heronpy.simulator import Simulator
+from instance.lifecycle import _task_class
 
 
 class Delegate:
@@ -178,6 +184,99 @@ def test_async_spout_is_marked() -> None:
 
 def test_async_bolt_is_marked() -> None:
     assert AsyncBolt.is_async and AsyncBolt(Delegate()).is_async
+
+
+class OneByOne(Bolt):
+    async def process(self, tup: Any) -> None: ...
+
+
+class Ticking(AsyncBolt):
+    async def process(self, tup: Any) -> None: ...
+
+    def process_tick(self, tup: Any) -> None: ...  # type: ignore[override]
+
+
+class Plain(AsyncBolt):
+    def process(self, tup: Any) -> None: ...  # type: ignore[override]
+
+
+class Yielding(Bolt):
+    def process(self, tup: Any) -> Any:
+        yield tup.values
+
+
+class Early(AsyncBolt):
+    async def initialize(self, config: Any, context: Any) -> None: ...  # type: ignore[override]
+
+
+class Windows(TumblingWindowBolt):
+    async def processWindow(self, window_info: Any, tuples: Any) -> None: ...  # type: ignore[override]
+
+
+class Polled(Spout):
+    async def next_tuple(self) -> None: ...  # type: ignore[override]
+
+
+class Streaming(Spout):
+    async def ack(self, tup_id: Any) -> Any:  # type: ignore[override]
+        yield tup_id
+
+
+class Runs(AsyncSpout):
+    def run(self) -> None: ...  # type: ignore[override]
+
+
+WRONG_COROUTINES = [
+    (OneByOne, r"OneByOne.process is a coroutine; define it with `def`, or extend AsyncBolt"),
+    (Ticking, r"Ticking.process_tick is not a coroutine; define it with `async def`, and call `self.emit"),
+    (Plain, r"Plain.process is not a coroutine; define it with `async def`, and call `self.emit"),
+    (Yielding, r"Yielding.process is a generator; call `self.emit\(...\)` instead of yielding"),
+    (Early, r"Early.initialize is a coroutine; define it with `def`$"),
+    (Windows, r"Windows.processWindow is a coroutine; define it with `def`$"),
+    (Polled, r"Polled.next_tuple is a coroutine; define it with `def`, or extend AsyncSpout"),
+    (Streaming, r"Streaming.ack is a coroutine; define it with `def`, or extend AsyncSpout"),
+    (Runs, r"Runs.run is not a coroutine; define it with `async def`, and call `await self.emit"),
+]
+
+
+@pytest.mark.parametrize(("kind", "why"), WRONG_COROUTINES, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_method_that_would_never_run_is_refused(kind: Any, why: str) -> None:
+    """The runtime called the coroutine and did not await it, so every tuple was lost without an error."""
+    with pytest.raises(TopologyError, match=why):
+        kind.spec("name")
+
+
+def test_it_is_also_refused_where_no_spec_was_made() -> None:
+    source = HeronComponentSpec("source", class_path_of(Spout), True, 1, outputs=["n"])
+    bolt = HeronComponentSpec("bolt", class_path_of(OneByOne), False, 1, inputs=[source])
+    made = TopologyBuilder("t")
+    made.add_spec(source, bolt)
+    with pytest.raises(TopologyError, match=r"OneByOne\.process is a coroutine"):
+        Simulator(made).run()
+    topology, launch = made.build(), SimpleNamespace(package_dir=None, argv=[], main_file=None)
+    _, error = _task_class(topology, topology.bolts[0], launch)  # type: ignore[arg-type]
+    assert isinstance(error, TopologyError)
+
+
+def test_what_does_run_is_not_refused() -> None:
+    def logged(method: Any) -> Any:
+        return functools.wraps(method)(lambda self, tup: method(self, tup))
+
+    class Wrapped(AsyncBolt):
+        process = logged(AsyncBolt.process)
+
+        async def finish(self) -> None: ...  # type: ignore[override]
+
+    class Loop(Bolt):
+        async def run(self) -> None: ...
+
+        async def close(self) -> None: ...
+
+    class Acked(AsyncSpout):
+        async def ack(self, tup_id: Any) -> None: ...  # type: ignore[override]
+
+    for kind in (Wrapped, Loop, Acked):
+        kind.spec("name")  # type: ignore[attr-defined]
 
 
 def test_basic_bolt_anchors_and_acks() -> None:

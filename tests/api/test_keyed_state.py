@@ -234,6 +234,52 @@ def test_writes_give_memory_back_without_anybody_looking(wall: Wall) -> None:
     assert state.held <= 6
 
 
+def restored(wall: Wall, lives: dict[Any, float], ttl_s: float | None) -> KeyedState:
+    """A state of a checkpoint, whose keys expire after these seconds, in a program with this time to live."""
+    state = KeyedState("s", None, KeyOwner("c", 0, 1, 16))
+    for key, life_s in lives.items():
+        state.load(key, 1, wall.now + life_s)
+    state.claim(ttl_s)
+    return state
+
+
+def test_without_a_time_to_live_restored_keys_live_on(wall: Wall) -> None:
+    """A key that had just been written was gone at the time at which it had expired in the earlier program."""
+    state = restored(wall, {"a": 5.0, "b": 5.0, "gone": 0.0}, None)
+    assert state.take_changes() == {"a", "b", "gone"}  # or a later restore would end their lives
+    state["a"] = 2
+    wall.now += 6
+    assert dict(state) == {"a": 2, "b": 1} and [end for _, _, end in state.dump()] == [0.0, 0.0]
+
+
+def test_a_write_ends_the_earlier_life_also_before_the_state_is_claimed(wall: Wall) -> None:
+    state = KeyedState("s")
+    state.load("a", 1, wall.now + 5.0)
+    state["a"] = 2
+    wall.now += 6
+    assert dict(state) == {"a": 2}
+
+
+def test_a_shorter_time_to_live_does_not_sort_at_each_write(wall: Wall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write took 9 ms with 100,000 keys, until the keys of the earlier program had expired."""
+    sorts: list[int] = []
+    monkeypatch.setattr(keyed_state, "sorted", lambda *a, **k: (sorts.append(1), sorted(*a, **k))[1], raising=False)
+    state = restored(wall, {n: 3600.0 + n for n in range(1000)}, 60.0)
+    for number in range(1000):
+        state[number % 50] = number
+    assert len(sorts) <= 3
+    wall.now += 60
+    assert len(state) == 950 and state.get(0) is None
+
+
+def test_keys_with_a_shorter_life_give_memory_back_behind_those_with_a_longer_one(wall: Wall) -> None:
+    state = restored(wall, {n: 1e9 for n in range(100)}, 5.0)
+    for number in range(5000):
+        state["new", number] = number
+        wall.now += 1
+    assert state.held <= 220
+
+
 @pytest.mark.parametrize("ttl", [0, -1, "5", float("nan")])
 def test_a_time_to_live_that_is_none_is_refused(ttl: Any) -> None:
     with pytest.raises(TopologyError, match="keyed state 's' has ttl_s="):

@@ -185,6 +185,33 @@ class Third(Topology):
     assert silent.code == 0 and "StatefulComponent" not in silent.err
 
 
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        (
+            "def proces(self, tup): pass",
+            "bolt 'count': class Typed has no method 'process'; rename its method 'proces'",
+        ),
+        ("def processed(self, tup): self.process = self.processed", ""),
+        ("def process_batch(self, batch): pass\n\n    def proces(self): pass", ""),
+        ("def initialize(self, config, context): pass", ""),
+    ],
+)
+def test_a_mistyped_method_is_named(heron: Heron, tmp_path: Path, body: str, refused: str) -> None:
+    """The task restarted at each tuple, and only its log said why."""
+    text = f"""{CLASSES}
+class Typed(Bolt):
+    {body}
+
+class Third(Topology):
+    word = Words.spec(par=1)
+    count = Typed.spec(par=1, inputs=[word])
+"""
+    words = ("--dry-run", "--dry-run-format", "json")
+    result = heron("submit", "local", write(tmp_path / "a.py", text), "Third", *words)
+    assert result.code == (exits.USAGE if refused else 0) and refused in result.err
+
+
 def test_a_job_gets_no_maximum_for_a_component_whose_state_belongs_to_single_tasks(
     heron: Heron, tmp_path: Path
 ) -> None:

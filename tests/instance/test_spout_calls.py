@@ -16,19 +16,22 @@ from hypothesis import strategies as st
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.metrics import AssignableMetrics
 from heronpy.api.spout.spout import Spout
-from heronpy.api.stream import Grouping
+from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.user_code import user_traceback
 from heronpy.common.errors import LocalWireError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import user_line
+from heronpy.wire.frames import CREDIT, Frame
 from instance.control import Message
 from instance.linger import SOON_S, poll_pause_s
 from instance.progress import Progress
 from instance.reports import Standing
+from instance.spout_loop import SpoutTask
 from instance.task import StopRequested, Task
 from instance.time_use import TimeUse
+from tests.instance.harness import TaskHarness, closing
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program
 
@@ -150,6 +153,37 @@ def test_a_change_of_parallelism_ends_the_end_of_its_input_if_it_reads_partition
         task.take_plan(plan)
         assert task.exhausted is is_exhausted
         assert (task.standing.state == control_pb2.TASK_EXHAUSTED) is is_exhausted
+
+
+class Waiting(Spout):
+    """Emits a tuple with an id that is acked immediately, and asks for a long wait."""
+
+    outputs = ["n", Stream(["n"], "nobody")]
+    acked: Callable[[], object]
+
+    def next_tuple(self) -> None:
+        self.emit([1], tup_id=1, stream="nobody")
+        self.wait(60.0)
+
+    def ack(self, tup_id: Any) -> None:
+        self.acked()
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_an_immediate_ack_does_not_wait_for_the_next_call(mode: str) -> None:
+    """It came at the end of the wait, or after five seconds."""
+    made = TopologyBuilder("wc")
+    made.set_config({"topology.reliability.mode": mode})
+    source = made.add_spout("source", Waiting, par=1)
+    made.add_bolt("sink", Sink, par=1, inputs={source: Grouping.SHUFFLE})
+    with closing(TaskHarness) as harnesses:
+        h = harnesses(SpoutTask, made, "source", InstanceSettings())
+        waits: list[float] = []
+        h.task.link.wait = lambda timeout_s, **_: bool(waits.append(timeout_s))
+        h.user.acked = h.stop
+        h.come(Frame(kind=CREDIT, granted_bytes=1 << 20, source_task=0))
+        h.run_task()
+        assert not any(waits)
 
 
 SHORTEST_S = InstanceSettings().spout_idle_min_us * 1e-6

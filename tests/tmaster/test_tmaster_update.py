@@ -6,9 +6,11 @@ import itertools
 
 import pytest
 
+from heronpy.common.errors import InvalidRpcError
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.events import Node, Persist
+from heronpy.tmaster.figures import Figures
 from heronpy.tmaster.update import middle_of, union_of
 from tests.tmaster.checkpoint_world import CheckpointWorld
 from tests.tmaster.tmaster_world import World, tasks_of, with_task, without_task
@@ -80,6 +82,28 @@ def test_removed_task_is_drained_first() -> None:
     assert list(reply.removed) == [4] and reply.discarded_tuples == 0
     world.round()
     assert 4 not in world.sims[2].tasks
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_splits_are_not_read_again_at_most_once(mode: str) -> None:
+    """The added task of a SplitSpout read the splits that the other task had finished."""
+    world = World()
+    world.topology.topology_config.kvs.add(key="topology.reliability.mode", value=mode, type=1)
+    world.topology.spouts[0].comp.traits.append("SplitSpout")
+    world.start_master()
+    world.running()
+    target = world.packing()
+    with_task(target, 3, 5, "word")
+    error = world.answer(world.update(target, {"word": 3})).error
+    rows = {row.name: row.not_scalable for row in Figures(world.machine, 0.0).reply(0, world.now).load.components}
+    if mode == "ATLEAST_ONCE":
+        assert not error and not any(rows.values())
+        return
+    assert type(error) is InvalidRpcError and str(error).startswith(
+        "nothing was updated: spout word would read splits again, because"
+    )
+    assert rows["word"] in str(error) and not rows["count"] and Node.UPDATE not in world.store
+    assert not world.answer(world.update(ready_to_grow(world), {"count": 3})).error
 
 
 def test_what_a_removed_task_waited_for_is_forgotten() -> None:

@@ -6,6 +6,7 @@ Until then, `GlobalStreamId` refers to the spec itself.
 
 from __future__ import annotations
 
+import inspect
 import uuid
 import weakref
 from collections.abc import Mapping, Sequence
@@ -343,8 +344,42 @@ def spec_of_class(
         config=config,
     )
     spec.output_streams()
+    check_coroutines(cls, is_spout)
     spec.traits = traits_of(cls)
     return spec
+
+
+#: The methods of a spout (True) or bolt (False) that must be coroutines in an asynchronous class.
+_AWAITED = {True: ("run",), False: ("process", "process_tick")}
+#: The methods that the runtime calls without awaiting them in a plain class, and in every class.
+_CALLED = {
+    True: ("next_tuple", "ack", "fail", "activate", "deactivate"),
+    False: ("process", "process_tick", "finish"),
+}
+_ALWAYS_CALLED = {True: ("initialize", "close"), False: ("initialize", "processWindow")}
+
+
+def check_coroutines(cls: type, is_spout: bool) -> None:
+    """Raise TopologyError if the runtime would call a method of the class without running it, or await a plain method.
+
+    The body of a coroutine or generator does not run when it is only called, so every tuple would be lost.
+    """
+    is_async = getattr(cls, "is_async", False)
+    for name in _AWAITED[is_spout] if is_async else ():
+        method: Any = getattr(cls, name, None)
+        if inspect.isfunction(method) and not inspect.iscoroutinefunction(inspect.unwrap(method)):
+            emit = "await self.emit(...)" if is_spout else "self.emit(...)"
+            raise SpecTypeError(
+                f"{cls.__name__}.{name} is not a coroutine; define it with `async def`, and call `{emit}` instead of"
+                " yielding"
+            )
+    for name in (*_ALWAYS_CALLED[is_spout], *(() if is_async else _CALLED[is_spout])):
+        method = getattr(cls, name, None)
+        if inspect.isgeneratorfunction(method):
+            raise SpecTypeError(f"{cls.__name__}.{name} is a generator; call `self.emit(...)` instead of yielding")
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+            other = "" if name in _ALWAYS_CALLED[is_spout] else f", or extend Async{'Spout' if is_spout else 'Bolt'}"
+            raise SpecTypeError(f"{cls.__name__}.{name} is a coroutine; define it with `def`{other}")
 
 
 #: Attributes of a component class that affect a batch run.

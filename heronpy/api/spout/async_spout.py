@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.spout.base_spout import BaseSpout
 from heronpy.api.stream import Stream
 
@@ -25,22 +23,6 @@ class AsyncSpout(BaseSpout):
 
     # Read by the runtime: `run` is a coroutine function.
     is_async = True
-
-    @classmethod
-    def spec(
-        cls,
-        name: str | None = None,
-        par: int = 1,
-        config: dict[str, Any] | None = None,
-        optional_outputs: Sequence[str | Stream] | None = None,
-    ) -> HeronComponentSpec:
-        """Declare this spout; see `BaseSpout.spec`. Raises TypeError if `run` is not a coroutine function."""
-        if not inspect.iscoroutinefunction(cls.run):
-            raise TypeError(
-                f"{cls.__name__}.run is not a coroutine; define it with `async def`, and call"
-                " `await self.emit(...)` instead of yielding"
-            )
-        return super().spec(name=name, par=par, config=config, optional_outputs=optional_outputs)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Called once, before the event loop runs, so it cannot emit. Create clients in `run` instead."""

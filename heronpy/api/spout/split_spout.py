@@ -67,7 +67,8 @@ class SplitSpout(Spout, StatefulComponent):
                     yield line.split()
 
     In a stream, each task reads its own splits, saves its positions in checkpoints, and ends when its splits are read.
-    Under ATLEAST_ONCE, failed rows are emitted again. An override of `initialize` must call
+    Under ATLEAST_ONCE, failed rows are emitted again. Without checkpoints, a change of the number of tasks makes tasks
+    read finished splits again, so it is refused under ATMOST_ONCE. An override of `initialize` must call
     `super().initialize(...)` first.
     """
 

@@ -150,7 +150,7 @@ class PartitionOwner:
 class KeyedState(MutableMapping[Any, Any]):
     """A mapping from this task's keys to values; with `ttl_s`, a key expires `ttl_s` seconds after its last write."""
 
-    __slots__ = ("_allow_pickle", "_changed", "_cut", "_expires", "_in_order", "_latest", "_values",
+    __slots__ = ("_allow_pickle", "_changed", "_cut", "_disorder", "_expires", "_latest", "_values",
                  "name", "owner", "ttl_s")  # fmt: skip
 
     def __init__(
@@ -167,10 +167,11 @@ class KeyedState(MutableMapping[Any, Any]):
         self.owner = owner
         self._allow_pickle = allow_pickle
         self._values: dict[Any, Any] = {}
-        #: Wall-clock time at which each key expires; soonest first, unless the clock was set back.
+        #: Wall-clock time at which each key expires; soonest first, if `_disorder` is 0.
         self._expires: dict[Any, float] = {}
         self._latest = 0.0
-        self._in_order = True
+        #: Number of writes since the order was lost: the time to live became shorter, or the clock was set back.
+        self._disorder = 0
         self._changed: set[Any] | None = set() if tracks and owner is not None else None
         self._cut: Cut | None = None
 
@@ -221,6 +222,8 @@ class KeyedState(MutableMapping[Any, Any]):
         self._values[key] = value
         if self.ttl_s is not None:
             self._set_expiry(key, time.time(), self.ttl_s)
+        elif self._expires:
+            self._expires.pop(key, None)
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of `key`."""
@@ -232,11 +235,11 @@ class KeyedState(MutableMapping[Any, Any]):
         self._drop(key)
 
     def __len__(self) -> int:
-        self._purge(len(self._expires))
+        self._purge_all()
         return len(self._values)
 
     def __iter__(self) -> Iterator[Any]:
-        self._purge(len(self._expires))
+        self._purge_all()
         # If there is a time to live, a read may drop a key during the loop.
         return iter(list(self._values) if self._expires else self._values)
 
@@ -297,18 +300,28 @@ class KeyedState(MutableMapping[Any, Any]):
         end = now + ttl_s
         self._expires.pop(key, None)  # so that the key moves to the end
         self._expires[key] = end
-        if end < self._latest:
-            self._in_order = False  # the clock was set back
+        if self._disorder or end < self._latest:
+            self._disorder += 1
         self._latest = end
+        # Until the old keys have expired, each write may lose the order again, so many writes share one sort.
+        if 2 * self._disorder > len(self._expires):
+            self._sort()
         self._purge(_PURGE_PER_WRITE)
 
+    def _sort(self) -> None:
+        if self._disorder:
+            self._expires = dict(sorted(self._expires.items(), key=lambda item: item[1]))
+            self._disorder = 0
+            self._latest = next(reversed(self._expires.values()), 0.0)
+
+    def _purge_all(self) -> None:
+        self._sort()
+        self._purge(len(self._expires))
+
     def _purge(self, most: int) -> None:
+        """Remove up to `most` expired keys from the front."""
         if not self._expires:
             return
-        if not self._in_order:
-            self._expires = dict(sorted(self._expires.items(), key=lambda item: item[1]))
-            self._in_order = True
-            self._latest = next(reversed(self._expires.values()))
         now = time.time()
         for _ in range(most):
             key, end = next(iter(self._expires.items()), (None, now + 1))
@@ -319,15 +332,23 @@ class KeyedState(MutableMapping[Any, Any]):
     # ---- for the runtime -----------------------------------------------------------------------
 
     def claim(self, ttl_s: float | None) -> None:
-        """Set the time to live of a restored state, when user code requests the state."""
+        """Set the time to live of a restored state, when user code requests the state.
+
+        Without one, the restored keys that have not expired no longer expire; the next checkpoint saves this.
+        """
         self.ttl_s = check_ttl(self.name, ttl_s)
+        if self.ttl_s is None and self._expires:
+            self._purge_all()
+            for key in self._expires:
+                self._will_change(key)
+            self._expires.clear()
 
     def load(self, key: Any, value: Any, expires: float) -> None:
         """Add a restored entry without marking it as changed; `expires` is 0 if the entry does not expire."""
         self._values[key] = value
         if expires:
             self._expires[key] = expires
-            self._in_order = False
+            self._disorder = len(self._expires)
 
     def unload(self, key: Any) -> None:
         """Remove a restored entry that a later segment of the checkpoint deletes."""

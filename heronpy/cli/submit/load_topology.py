@@ -11,6 +11,7 @@ from __future__ import annotations
 import dis
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import signal
@@ -26,6 +27,10 @@ INTERRUPTED = 130
 
 #: Errors with which heronpy.api refuses a program's description.
 _REFUSALS = (ValueError, TypeError, RuntimeError)
+#: The modules of the base classes whose `process`, `process_batch`, `next_tuple` and `run` only raise an error.
+_UNDEFINED = tuple(
+    f"heronpy.api.{name}" for name in ("bolt.bolt", "bolt.async_bolt", "spout.spout", "spout.async_spout")
+)
 
 
 class Unusable(Exception):
@@ -55,6 +60,7 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _run(request)
+        _check_names(Path(request["out"]))
     except KeyboardInterrupt:
         return INTERRUPTED
     except (Unusable, Failed) as error:
@@ -206,6 +212,32 @@ def _write_main_classes(request: dict[str, Any]) -> None:
         cls.write()
 
 
+def _check_names(out: Path) -> None:
+    """Raise Unusable if a component lacks its main method and has a method with a similar name.
+
+    Without such a method the class may get its main method later, so only the running task can tell.
+    """
+    from heronpy.common.nearest import nearest
+
+    for name, is_spout, cls in _components(out):
+        is_async = getattr(cls, "is_async", False)
+        main = ("run" if is_async else "next_tuple") if is_spout else "process"
+        wanted = {main} if is_spout or is_async else {main, "process_batch"}
+        kinds = [kind for kind in cls.__mro__ if not kind.__module__.startswith("heronpy.")]
+        own = [value for kind in kinds for value in vars(kind).values() if inspect.isfunction(value)]
+        # A class whose methods mention the main method may set it on its objects.
+        mentioned = {used for method in own for used in method.__code__.co_names}
+        near = nearest(main, [method.__name__ for method in own])
+        if (
+            near
+            and not wanted & mentioned
+            and not hasattr(cls, "__getattr__")
+            and all(getattr(getattr(cls, one, None), "__module__", _UNDEFINED[0]) in _UNDEFINED for one in wanted)
+        ):
+            what = "spout" if is_spout else "bolt"
+            raise Unusable(f"{what} '{name}': class {cls.__name__} has no method '{main}'; rename its method '{near}'")
+
+
 def _spouts_that_start_over(out: Path) -> list[str]:
     """Return a sentence for each spout of an EFFECTIVELY_ONCE topology that keeps no position."""
     from heronpy.api.state.stateful_component import StatefulComponent
@@ -213,7 +245,7 @@ def _spouts_that_start_over(out: Path) -> list[str]:
     return [
         f"spout '{name}' is not a StatefulComponent: after a failure the spout starts over, and"
         " its tuples are counted again; keep its position in a state, or use ATLEAST_ONCE"
-        for name, is_spout, cls in _checkpointed(out)
+        for name, is_spout, cls in _components(out, "EFFECTIVELY_ONCE")
         if is_spout and not issubclass(cls, StatefulComponent)
     ]
 
@@ -224,7 +256,7 @@ def _plain(out: Path) -> list[str]:
     Of heronpy's own classes, only windows are known to keep a State before the first checkpoint.
     """
     found = []
-    for name, _, cls in _checkpointed(out):
+    for name, _, cls in _components(out, "EFFECTIVELY_ONCE"):
         init_state: Any = getattr(cls, "init_state", None)
         code = getattr(init_state, "__code__", None)
         if code is None or code.co_argcount < 2:
@@ -238,8 +270,8 @@ def _plain(out: Path) -> list[str]:
     return found
 
 
-def _checkpointed(out: Path) -> Iterator[tuple[str, bool, type]]:
-    """Yield the name, whether it is a spout, and the class of each known component of EFFECTIVELY_ONCE topologies."""
+def _components(out: Path, mode: str = "") -> Iterator[tuple[str, bool, type]]:
+    """Yield the name, whether it is a spout, and the class of each known component of topologies in `mode`, or all."""
     from google.protobuf.message import DecodeError
 
     from heronpy.plan.component_config import reliability_mode
@@ -250,7 +282,7 @@ def _checkpointed(out: Path) -> Iterator[tuple[str, bool, type]]:
             topology = topology_pb2.Topology.FromString(path.read_bytes())
         except DecodeError:
             continue  # The parent reports the error.
-        if reliability_mode(topology) != "EFFECTIVELY_ONCE":
+        if mode and reliability_mode(topology) != mode:
             continue
         for parts, is_spout in ((topology.spouts, True), (topology.bolts, False)):
             for part in parts:
