@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from heronpy.cli.change import jobs
+from heronpy.cli.look.doctor import job_alerts
 from heronpy.cli.output import moment
 from heronpy.common.folders import make_folders
 from heronpy.common.host import this_host
+from heronpy.health.signals import Signals
 from heronpy.jobs.manager import folder_of, minutes_of
 from heronpy.jobs.plans import pairs_of
 from heronpy.jobs.store import Scaled, Store
 from heronpy.jobs.syncer import Running
 from heronpy.loadtest.jobs.model import START_S, Model
 from heronpy.loadtest.jobs.scenarios import HOUR, Scene
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scaling.capacity import Allotted
+from heronpy.scaling.decisions import Alert
 from heronpy.scaling.figures import Goal, Times
 from heronpy.scaling.history import History, remove_history
 from heronpy.scaling.replaying import Minute
@@ -246,3 +251,15 @@ def test_the_minutes_are_private(scene: Scene) -> None:
     with closing(History(file, Times())) as history:
         history.look(START_S, 1.0, 0.0, b"")
         assert {path.stat().st_mode & 0o777 for path in file.parent.glob("Day.minutes*")} == {0o600}
+
+
+def test_the_doctor_shows_the_open_alerts_of_the_job() -> None:
+    """They remain while the doctor waits for rates after a change."""
+    state = MemoryStateManager(MemoryStore())
+    store = make_job(state)
+    session: Any = SimpleNamespace(state=state)
+    told, waits = Alert("work", "dependency", "work waits", told=True), Alert("work", "slow task", "one is slow")
+    store.put_scaled("Day", Scaled(store.get("Day").created, State(alerts={"a": told, "b": waits})), 0)
+    seen = Signals("Day", control_pb2.LIFE_RUNNING, "", 60.0, job=True)
+    assert job_alerts(session, seen) == ["work waits"]
+    assert job_alerts(session, replace(seen, job=False)) == job_alerts(session, replace(seen, topology="Night")) == []

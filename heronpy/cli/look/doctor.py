@@ -132,6 +132,19 @@ def _has_ended(session: Session, topology: str, more: bool, as_json: bool) -> bo
     return True
 
 
+def job_alerts(session: Session, signals: Signals) -> list[str]:
+    """Return the open alerts of the job that controls the topology; an alert may remain while rates settle."""
+    if not signals.job:
+        return []
+    from heronpy.jobs.store import Store
+
+    try:
+        alerts = Store(session.state).scaled(signals.topology)[0].state.alerts
+    except HeronError:
+        return []  # the diagnosis is complete without them
+    return [one.text for one in alerts.values() if one.told]
+
+
 def line(session: Session, topology: str) -> str:
     """Return `doctor: ...` with the topology master's most urgent finding; "" if no finding needs action."""
     try:
@@ -144,7 +157,7 @@ def line(session: Session, topology: str) -> str:
 
 def _print(signals: Signals, findings: list[Finding], session: Session, as_json: bool, lines: bool = False) -> None:
     if as_json:
-        shape = _as_json(signals, findings, session.target.cluster)
+        shape = _as_json(signals, findings, session.target.cluster) | {"job_alerts": job_alerts(session, signals)}
         if lines:
             click.echo(json.dumps({"at": round(time.time(), 1), **shape}))
         else:
@@ -160,6 +173,9 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
         todo = advice(finding, session.target.cluster, signals.topology, signals.job)
         if todo:
             say_labelled("next", todo, whole=True)
+    for alert in job_alerts(session, signals):
+        say_labelled("ALERT", f"of job {signals.topology}: {alert}")
+        say_labelled("next", f"heron job explain {session.target.cluster} {signals.topology}", whole=True)
     for line in seen(signals):
         say_labelled("seen", line)
     if lines:
