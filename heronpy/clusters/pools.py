@@ -73,6 +73,8 @@ def shown(session: Session, name: str) -> dict[str, Any]:
     for slot, answer in answers.items():
         shards, share = shares.get(slot, (0, 0.0))
         state_of = records[slot].phase if slot in records else "not there" if told is not None else "unknown"
+        lives = answer.life if answer is not None else 0
+        reason = records[slot].exit_reason if slot in records else ""
         slots.append(
             {
                 "slot": slot,
@@ -83,9 +85,9 @@ def shown(session: Session, name: str) -> dict[str, Any]:
                 "load": round(share, 3),
                 "cpu": round(used.get(slot, Size()).cpu, 3),
                 "ram_bytes": used.get(slot, Size()).ram_bytes,
-                "restarts": (records[slot].restarts if slot in records else 0)
-                + (answer.life if answer is not None else 0),
-                "exit_reason": records[slot].exit_reason if slot in records else "",
+                "restarts": (records[slot].restarts if slot in records else 0) + lives,
+                # Only the container knows why, and its log says it.
+                "exit_reason": reason or ("process ended" if lives else ""),
             }
         )
     return _facts(name, known) | {"scheduler": session.scheduler_location(name) is not None, "slots": slots}

@@ -168,7 +168,7 @@ def test_a_slot_that_crashes_while_nobody_schedules_goes_on_by_its_disk(pool: He
     again = [slot_of(heron, one.pid) for one in in_slots(heron) if runs(one, "--life")]
     assert again == [slot_of(heron, executor(heron))], "one slot was started again, in its epoch"
     found = json.loads(heron("pool", "show", "local", "small", "--json").ok().out)["slots"]
-    assert [one["slot"] for one in found if one["restarts"]] == again
+    assert [(one["slot"], one["exit_reason"]) for one in found if one["restarts"]] == [(again[0], "process ended")]
 
 
 def test_what_a_pool_cannot_do_is_one_sentence(pool: Heron, tmp_path: Path) -> None:
