@@ -50,6 +50,8 @@ from heronpy.procs.supervision import (
 
 #: Time between the request for stack traces and the kill of a hung process.
 DUMP_GRACE_S = 0.3
+#: Seconds in which a task that is restarted on request may end its current call. If it is killed, its queue is lost.
+CALL_GRACE_S = 30.0
 #: If no event arrives for this long, this process was paused, so silent processes may still be healthy.
 OWN_STALL_S = 5.0
 #: A process ran out of memory if SIGKILL ended it above this share of its memory limit, whoever sent the signal.
@@ -351,14 +353,16 @@ class Supervisor:
 
     def _stop(self, process: _Process, intent: _Intent, now: float) -> list[Effect]:
         """Stop a process for `intent`; the next step is decided when it is down."""
-        process.intent = max(process.intent, intent)
+        process.intent, grace_s = max(process.intent, intent), process.spec.stop_grace_s
         if process.state is ProcessState.STARTING:
             return []
         if process.state is ProcessState.RUNNING:
             process.state = ProcessState.STOPPING
-            process.deadline = now + process.spec.stop_grace_s
+            process.deadline = now + (CALL_GRACE_S if intent is _Intent.RESTART and process.spec.user_code else grace_s)
             return [Signal(process.spec.name, process.pid, signal.SIGTERM)]
         if process.state is ProcessState.STOPPING:
+            if process.intent > _Intent.RESTART and process.deadline is not None:
+                process.deadline = min(process.deadline, now + grace_s)
             return []
         return self._down(process, now)
 
@@ -377,7 +381,8 @@ class Supervisor:
         """Handle the end of an incarnation, or a failed start."""
         if reason is not ExitReason.HUNG and process.intent is not _Intent.MEMORY:
             asked = process.intent is _Intent.RESTART and reason is ExitReason.PREEMPTED
-            process.exit_detail = f"restarted {process.exit_wish}" if asked else detail
+            late = f", and killed, because a call lasted longer than {CALL_GRACE_S:g} s" if process.killed else ""
+            process.exit_detail = f"restarted {process.exit_wish}{late}" if asked else detail
         process.exit_reason = reason
         process.pid, process.deadline = 0, None
         if self._stopping or process.intent > _Intent.MEMORY or process.spec.name in self._wave:

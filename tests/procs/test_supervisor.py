@@ -32,7 +32,7 @@ from heronpy.procs.supervision import (
     StopAsked,
     Tick,
 )
-from heronpy.procs.supervisor import Supervisor
+from heronpy.procs.supervisor import CALL_GRACE_S, Supervisor
 
 LIMITS = RestartLimits(backoff_s=0.05, backoff_max_s=60, budget=2, window_s=300)
 TASK = ProcessSpec("task", "instance", task_id=1, user_code=True, hang_timeout_s=10, stop_grace_s=2)
@@ -100,7 +100,7 @@ def test_a_higher_rank_that_ends_by_itself_waits_for_those_that_restart_with_it(
     story.spawn("task")
     story.do(RestartAsked(()))
     assert starts(story.exit("stmgr", signal.SIGKILL)) == []
-    assert signals(story.do(Tick(), after=TASK.stop_grace_s)) == [("task", signal.SIGKILL)]
+    assert signals(story.do(Tick(), after=CALL_GRACE_S)) == [("task", signal.SIGKILL)]
     assert starts(story.exit("task", signal.SIGKILL)) == [("stmgr", 2), ("task", 2)]
 
 
@@ -285,6 +285,22 @@ def test_an_orderly_restart_says_that_it_was_asked_for() -> None:
     story.exit("task", 0)
     view = story.machine.view("task")
     assert view is not None and view.exit_detail == "restarted on request, by heron restart"
+
+
+def test_a_restart_on_request_waits_for_a_long_call_but_a_stop_does_not() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    story.do(RestartAsked(("task",)))
+    assert signals(story.do(Tick(), after=CALL_GRACE_S - 1)) == []
+    assert signals(story.do(Tick(), after=1)) == [("task", signal.SIGKILL)]
+    story.exit("task", signal.SIGKILL)
+    view = story.machine.view("task")
+    assert view is not None and view.exit_detail.endswith("killed, because a call lasted longer than 30 s")
+    story.do(Tick(), after=10)
+    story.spawn("task")
+    story.do(RestartAsked(("task",)))
+    story.do(StopAsked())
+    assert signals(story.do(Tick(), after=TASK.stop_grace_s)) == [("task", signal.SIGKILL)]
 
 
 def test_late_spawn_of_a_forgotten_process_is_killed() -> None:
