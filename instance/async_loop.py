@@ -251,7 +251,7 @@ class AsyncBoltTask(BoltTask):
     asynchronous = True
 
     def _tuple_done(self, tup: HeronTuple) -> None:
-        number, link = tup.frame.number, self.link
+        number = tup.frame.number
         entry = self._open[number]
         self.in_queue.done(entry, 1)
         if not entry.left:

@@ -125,6 +125,7 @@ class BoltTask(Task):
         self.poison = PoisonGuard(
             self.name, launch.sockets_dir, tries_max, self.user, letters, self._settle, self._heard
         )
+        delegate.abandon = self.poison.abandon
         self._calls = BoltCalls(self.name.component, self.user, self.emitter, self.acks, self.stream_named)
         self._calls.prepare()
 

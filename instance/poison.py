@@ -364,6 +364,11 @@ class PoisonGuard:
             self._journal.save()
         self._settle(tup)
 
+    def abandon(self, tup: HeronTuple, why: str) -> None:
+        """Write a dead letter for a tuple that the bolt can never process, and ack the tuple."""
+        self._letters.bury(tup, why, 1)
+        self._settle(tup)
+
     # ---- tuples that cannot be decoded --------------------------------------------------------
 
     def sparing(self, process: Callable[[HeronTuple], Any]) -> Callable[[HeronTuple], Any]:

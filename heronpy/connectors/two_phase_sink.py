@@ -75,7 +75,6 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
     is_open = False
     _is_whole = True
     _restored = 0
-    _rejected = 0
 
     def open(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Open the output, so that the task can accept rows."""
@@ -170,13 +169,9 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
             return done
 
     def reject(self, tup: Any, reason: str) -> None:
-        """Fail a tuple that does not fit the sink."""
-        self._rejected += 1
+        """Make a dead letter of a tuple that does not fit the sink, because a replay would not fit either."""
         self.counts.incr("rows-rejected")
-        # Each rejection is counted; the first rejections and then every thousandth are logged.
-        if self._rejected <= 10 or self._rejected % 1000 == 0:
-            self.log(f"tuple of {self.who.component} rejected ({self._rejected} so far): {reason}", "error")
-        self.fail(tup)
+        self.delegate.abandon(tup, reason)
 
 
 def _outage_of(error: OSError | ObjectsError) -> str:

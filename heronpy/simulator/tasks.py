@@ -467,6 +467,11 @@ class BoltTask(SimTask):
                 if self.context.has_hooks:
                     self.context.invoke_hook_bolt_ack(one, self._age_ns(one))
 
+    def abandon(self, tup: Any, why: str) -> None:
+        """Log why the user's bolt can never process a tuple, and fail it; a real task makes a dead letter of it."""
+        self.logger.error("a tuple from %s/%s was rejected: %s", tup.component, tup.stream, why)
+        self.fail(tup)
+
     def fail(self, tup: Any) -> None:
         """Record that the user's bolt failed one or several tuples."""
         for one in several(tup, "fail"):

@@ -71,7 +71,7 @@ class Delegate:
     """`self.delegate` of a spout or bolt: the runtime, as user code sees it.
 
     `emit`, `emit_batch`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task. A spout's loop also
-    sets `wait`, `wait_readable` and `busy`. Every task sets `report_error` and `wait_outside`.
+    sets `wait`, `wait_readable` and `busy`, a bolt's loop `abandon`. Every task sets `report_error` and `wait_outside`.
     """
 
     emit: Callable[..., Any]
@@ -82,6 +82,7 @@ class Delegate:
     wait: Callable[[float], None]
     wait_readable: Callable[[int], None]
     busy: Callable[[], None]
+    abandon: Callable[[Any, str], None]
     report_error: Callable[[Exception], None]
     wait_outside: Callable[[str, float], None]
 

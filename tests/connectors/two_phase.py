@@ -54,6 +54,10 @@ class Delegate:
     def fail(self, tup: Any) -> None:
         self.failed.append(tup.id)
 
+    def abandon(self, tup: Any, why: str) -> None:
+        self.failed.append(tup.id)
+        self.lines.append(why)
+
     def log(self, message: str, level: str | None = None) -> None:
         self.lines.append(message)
 

@@ -34,13 +34,13 @@ def no_tuples(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class Heard:
-    """What a sink acked and failed, by number of the tuple in its frame."""
+    """What a sink acked and abandoned, by number of the tuple in its frame."""
 
     def __init__(self, sink: Any) -> None:
         self.acked: list[int] = []
         self.failed: list[int] = []
         sink.ack = lambda tup: self.acked.extend(tup.numbers if isinstance(tup, InBatch) else [tup.index])
-        sink.fail = lambda tup: self.failed.extend(tup.numbers if isinstance(tup, InBatch) else [tup.index])
+        sink.delegate.abandon = lambda tup, why: self.failed.append(tup.index)
 
 
 def batch_of(values: list[Any], kind: Any = None, first: int = 0) -> InBatch:
