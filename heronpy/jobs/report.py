@@ -146,8 +146,9 @@ def is_old(at: float, document: Document) -> bool:
 
 
 def _origin(found: Found) -> dict[str, Any]:
-    stamp = msgspec.to_builtins(found.entry.stamp)
-    return {"layer": found.layer, "version": found.entry.version, "value": found.value, **stamp}
+    stamp, under = msgspec.to_builtins(found.entry.stamp), found.entry.under
+    then = under.value if under is not None else None
+    return {"layer": found.layer, "version": found.entry.version, "value": found.value, "then": then, **stamp}
 
 
 def evidence(store: Store, job: str) -> dict[str, Any]:
