@@ -22,17 +22,18 @@ from heronpy.common.errors import ConfigError, HeronError, NoNodeError
 from heronpy.common.settings import JOBS_FILE
 from heronpy.common.units import counted, format_bytes
 from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import EMPTY, Document, Leaves, Path, name_of
+from heronpy.jobs.documents import EMPTY, Document, Leaves, Path, goal_of, name_of
 from heronpy.jobs.driver import TopologyDriver, topology_of, wish_of, wished_of
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import STOPPED
 from heronpy.jobs.store import PLAIN, Store, View
-from heronpy.jobs.syncer import Running
+from heronpy.jobs.syncer import Running, barred
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import not_scalable
 from heronpy.pools.nodes import read_pool
 from heronpy.pools.shards import Pool
 from heronpy.scaling.capacity import Allotted, Amount, Claim, allot
+from heronpy.scaling.figures import Goal
 from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.jobs")
@@ -60,6 +61,15 @@ def clipped(wish: Leaves, allotted: Allotted | None) -> Leaves:
         return wish | {("run",): "stopped"}
     limits = {("parallelism", one): n for one, n in allotted.limits.items()}
     return wish | {path: n for path, n in limits.items() if int(str(wish.get(path, 0))) > n}
+
+
+def goal_within(document: Document, running: Running | None) -> Goal:
+    """Return the objectives of a job and what its scaler may do now, given the job's state and allotment."""
+    goal = replace(goal_of(document), barred=barred(running))
+    allotted = running.allotted if running is not None else None
+    if allotted is None or not allotted.limits:
+        return goal
+    return replace(goal, allotted=allotted.limits, short=f"in pool '{document.place.pool}' {allotted.why}")
 
 
 def pool_of(leaves: Mapping[tuple[str, ...], object]) -> str:

@@ -21,12 +21,13 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNodeError
 from heronpy.health.times import TIMES
 from heronpy.jobs.alerting import Alerts, of_decision
+from heronpy.jobs.allotting import goal_within
 from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import goal_of, needs_scaler
+from heronpy.jobs.documents import needs_scaler
 from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of, pause_after
 from heronpy.jobs.merge import ConflictError, pins_of, values_of
 from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
-from heronpy.jobs.syncer import barred, is_measured
+from heronpy.jobs.syncer import is_measured
 from heronpy.scaling.decisions import Alerted, Changed, Decision
 from heronpy.scaling.figures import Observation, Past, Times
 from heronpy.scaling.history import History, remove_history
@@ -63,15 +64,12 @@ class Scaler:
             return None
         if not needs_scaler(values_of(view.found)):
             return None
-        goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
+        times = Times.of(view.document.scale.day_s)
         running, _ = self._store.running(job)
         if running is None or not is_measured(running):
             return times.look_s
-        goal = msgspec.structs.replace(goal, barred=barred(running))
+        goal = goal_within(view.document, running)
         program = str(dict(running.leaves).get(("definition",), view.document.definition))
-        if running.allotted is not None:  # its pool has no room for more
-            most = {one: min(n, running.allotted.limits.get(one, n)) for one, n in goal.max.items()}
-            goal = msgspec.structs.replace(goal, max=most)
         scaled, version = self._store.scaled(job)
         history = self._history(job, times)
         seen = self._look(job, view, program, times, history, time.time())

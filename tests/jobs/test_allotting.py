@@ -15,7 +15,7 @@ from heronpy.common.errors import StateError
 from heronpy.common.units import GB
 from heronpy.jobs import allotting, manager
 from heronpy.jobs.alerting import Alert
-from heronpy.jobs.allotting import Allotting, Needs, check_fixed, check_maximum, clipped, jobs_of
+from heronpy.jobs.allotting import Allotting, Needs, check_fixed, check_maximum, clipped, goal_within, jobs_of
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.manager import SOON_S, Syncing
 from heronpy.jobs.plans import Seen, Step
@@ -97,6 +97,9 @@ def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
     assert cluster.round() == {"High": ("IN_SYNC", 6), "Low": ("IN_SYNC", 4)}
     assert row(cluster.store, "Low")["why"].startswith("work gets 4 of 8 tasks: jobs may have 10 cores")
     assert shown(cluster.store, "Low")["document"]["parallelism"]["work"] == 4
+    goal = goal_within(cluster.store.get("Low").document, cluster.store.running("Low")[0])
+    assert goal.max == {"work": 20} and goal.allotted == {"work": 4}
+    assert goal.short.startswith("in pool 'small' work gets 4 of 8 tasks: jobs may have 10 cores")
 
     # Another one for which the last has to stop, by a savepoint.
     cluster.make("Higher", 3, priority=300, scale={})
