@@ -33,9 +33,9 @@ from heronpy.jobs.allotting import allotting_of
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of
+from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of, wish_of
 from heronpy.jobs.manager import LOOK_S, Syncing, folder_of
-from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
+from heronpy.jobs.plans import Check, Commit, Configure, Resize, Seen, Start, Step, pairs_of, plan_of
 from heronpy.jobs.report import shown
 from heronpy.jobs.scaler import Scaler
 from heronpy.jobs.store import Scaled, Store
@@ -419,10 +419,27 @@ def test_the_task_that_has_failed_is_named_and_not_one_that_was_put_back_with_it
 def test_what_no_layer_sets_is_as_the_program_says() -> None:
     topology = topology_of(definition_of("work"))
     own = own_leaves(topology, {("config", "limit"): 7, ("slo", "lag_s"): 5.0})
-    assert own == {("run",): "running", ("parallelism", "read"): 1, ("parallelism", "work"): 1, ("config", "limit"): 7}
+    assert own == {("run",): "running", ("parallelism", "read"): 1, ("parallelism", "work"): 1}
     topology.topology_config.kvs.add(key="limit", value="5", type=1)
     assert own_leaves(topology, {("config", "limit"): "5"})["config", "limit"] == "5", "the same text is no change"
     assert own_leaves(topology, {("config", "limit"): 7})["config", "limit"] == 5
+
+
+def test_a_key_that_nothing_sets_any_more_stays_only_in_the_topology_that_runs() -> None:
+    state, limit = MemoryStateManager(), ("config", "limit")
+    store = make_job(state)
+    before = wish_of(store, store.set("Day", "oncall", {"config": {"limit": 7}}, 0, "ann", ""), Running("")).leaves
+    running = Running("", "Day-1", pairs_of(before), {}, "IN_SYNC")
+    after = wish_of(store, store.unset("Day", "oncall", ["config"], 1, "ann", ""), running).leaves
+    assert limit not in after
+    plan = plan_of(after, {}, before, Seen("Day-1", alive=True, leaves=before), 0.0, "Day-2")
+    assert plan is not None and plan.steps == (Configure("Day-1", (Difference(limit, 7, None),)), Commit())
+    TopologyDriver(Target("local"), Common(), state).perform("Day", plan.steps[0])
+    said = "nothing sets config.limit any more; its value 7 applies until the next start"
+    assert [one.text for one in store.log("Day").decisions] == [said]
+    assert plan_of(after, {}, after, Seen("Day-1", alive=True, leaves=after), 0.0, "Day-2") is None
+    start = plan_of(after, {}, before, Seen("Day-1"), 0.0, "Day-2")
+    assert start is not None and limit not in dict(start.target)
 
 
 def test_a_size_that_no_layer_sets_any_more_is_what_the_topology_was_submitted_with() -> None:
