@@ -21,7 +21,7 @@ from heronpy.clusters.session import Session
 from heronpy.common.errors import ConfigError, HeronError, NoNodeError
 from heronpy.common.settings import JOBS_FILE
 from heronpy.common.units import counted, format_bytes
-from heronpy.jobs.base import read_base
+from heronpy.jobs.base import read_quotas
 from heronpy.jobs.documents import EMPTY, Document, Leaves, Path, goal_of, name_of
 from heronpy.jobs.driver import TopologyDriver, topology_of, wish_of, wished_of
 from heronpy.jobs.merge import values_of
@@ -91,6 +91,15 @@ def held_of(running: Running, pool: str) -> dict[str, int]:
     return held
 
 
+def unchanged(wish: Leaves, running: Running, pool: str) -> Allotted:
+    """Return an allotment with which a job keeps the tasks that it has, or fewer if it wants fewer."""
+    held, before, why = held_of(running, pool), running.allotted, f"the quotas in {JOBS_FILE} cannot be read"
+    if not held:
+        return Allotted("PREEMPTED" if before is not None and before.state == "PREEMPTED" else "WAITING", why=why)
+    limits = {one: held[one] for one, n in tasks_of(wish).items() if held.get(one, n) < n}
+    return Allotted("SHRUNK", limits, why) if limits else Allotted()
+
+
 def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs, pool: str) -> Claim:
     """Return a job's claim on a pool; a job that is leaving the pool claims only what its current tasks use."""
     tasks, document = tasks_of(wish) if pool_of(wish) == pool else {}, view.document
@@ -145,6 +154,8 @@ class Allotting:
         self._store, self._state, self._needs_of = store, state, needs_of
         #: Map from role to quota.
         self.quotas: Mapping[str, Amount] = {}
+        #: Whether each job keeps the tasks that it has, because the quotas have not been read yet.
+        self.frozen = False
         self._lock = threading.Lock()
         #: Map from job to its current and its desired pool; None if they are not known yet. Empty before the first
         #: call.
@@ -164,6 +175,8 @@ class Allotting:
                 del self._where[job]
             if not pool:
                 return None
+            if self.frozen:
+                return unchanged(wish, running, pool)
             at, claims, found = self._found.get(pool, (float("-inf"), {}, {}))
             known = claims.get(job)
             if known is None or known.wish != tasks_of(wish) or time.monotonic() - at > FRESH_S:
@@ -453,7 +466,7 @@ def allotting_of(session: Session, store: Store) -> Allotting:
     driver = TopologyDriver(session.target, session.common, session.state)
     allotting = Allotting(store, session.state, driver.needs)
     with suppress(ConfigError):  # the command has printed a warning, and the manager keeps the last quotas
-        allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
+        allotting.quotas = read_quotas(session.conf_dirs(), session.target.cluster)
     return allotting
 
 

@@ -22,7 +22,7 @@ from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNode
 from heronpy.health.times import TIMES
 from heronpy.jobs.alerting import Alerts, of_decision
 from heronpy.jobs.allotting import goal_within
-from heronpy.jobs.base import read_base
+from heronpy.jobs.base import read_command
 from heronpy.jobs.documents import needs_scaler
 from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of, pause_after
 from heronpy.jobs.merge import ConflictError, pins_of, values_of
@@ -158,8 +158,7 @@ class ScalerProcess(Process):
                 if now >= read_at:
                     read_at = now + ROUND_S
                     with suppress(HeronError):  # the syncer reports the error of the file
-                        base = read_base(self._session.conf_dirs(), self._session.target.cluster)
-                        self._alerts.command = base.alert_command
+                        self._alerts.command = read_command(self._session.conf_dirs(), self._session.target.cluster)
                 with suppress(HeronError):  # the state manager cannot be reached
                     names = self._store.names()
                     scaler.forget(due.keys() - set(names))

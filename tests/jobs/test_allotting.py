@@ -88,6 +88,29 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(monkeypatch)
 
 
+def test_a_manager_that_does_not_know_the_quotas_leaves_each_job_its_tasks(cluster: Cluster) -> None:
+    cluster.allotting.quotas = {"ads": Amount(2.0, 1e12)}
+    cluster.make("Ad", 9, role="ads", priority=200)
+    cluster.make("Web", 8)
+    for _ in range(2):
+        cluster.round()
+    before = {"Ad": ("IN_SYNC", 2), "Web": ("IN_SYNC", 8)}
+    assert cluster.round() == before
+    cluster.take_over()
+    cluster.allotting.frozen = True
+    cluster.store.set("Web", "oncall", {"parallelism": {"work": 9}}, 0, "me", "")
+    cluster.make("New", 2, scale={})
+    for _ in range(20):
+        found = cluster.round()
+    assert found == before | {"New": ("WAITING", 0)}
+    assert row(cluster.store, "New")["why"] == "the quotas in jobs.yaml cannot be read"
+    cluster.allotting.frozen = False
+    cluster.allotting.quotas = {"ads": Amount(2.0, 1e12)}
+    for _ in range(20):
+        found = cluster.round()
+    assert found == {"Ad": ("IN_SYNC", 2), "New": ("IN_SYNC", 2), "Web": ("IN_SYNC", 6)}
+
+
 def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
     cluster.make("Low", 8)
     assert cluster.round() == {"Low": ("IN_SYNC", 8)}

@@ -29,12 +29,12 @@ from heronpy.common.folders import make_folders
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.alerting import Alerts
-from heronpy.jobs.allotting import allotting_of
+from heronpy.jobs.allotting import Allotting, allotting_of
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of, wish_of
-from heronpy.jobs.manager import LOOK_S, Syncing, folder_of
+from heronpy.jobs.manager import LOOK_S, Syncing, folder_of, take_file
 from heronpy.jobs.plans import Check, Commit, Configure, Resize, Seen, Start, Step, pairs_of, plan_of
 from heronpy.jobs.report import shown
 from heronpy.jobs.scaler import Scaler
@@ -320,6 +320,31 @@ def test_a_damaged_jobs_yaml_keeps_no_change_of_a_job_in_a_pool_back(state: Memo
     with pytest.raises(ConfigError, match="unknown key 'prority'"):
         read_base(session.conf_dirs(), "local")
     assert allotting_of(session, Store(state)).quotas == {}
+
+
+def test_a_manager_takes_the_valid_parts_of_a_wrong_file(state: MemoryStateManager, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    store, alerts = Store(state), Alerts("local")
+    allotting, syncing = Allotting(store, state, lambda job, leaves: ({}, Amount())), Syncing(store, Driver(), "m1")
+    allotting.frozen = True
+    page, quota, seven = "alert_command: /bin/sh -c true\n", "quotas: {ads: {cpu: 2, ram: 1GB}}\n", {("priority",): 7}
+
+    def read(text: str) -> list[str]:
+        (tmp_path / "local" / "jobs.yaml").write_text(text)
+        return take_file([tmp_path], "local", syncing, allotting, alerts)
+
+    said = read(page + "quotas: {ads: {cpu: 2}}\nprority: 7\n")
+    assert alerts.command == ("/bin/sh", "-c", "true") and syncing.base is None and allotting.frozen
+    assert [text.rpartition("; ")[2] for text in said] == [
+        "until this is corrected, changes to quotas have no effect",
+        "until this is corrected, changes to layer base have no effect",
+        "until the quotas can be read, each job in a pool keeps its tasks",
+    ]
+    assert len(read(page + quota + "prority: 7\n")) == 1 and not allotting.frozen and allotting.quotas.keys() == {"ads"}
+    assert read(page + quota + "priority: 7\n") == [] and syncing.base == seven
+    (text,) = read("[")
+    assert text.endswith("changes to quotas, the alert command, layer base have no effect")
+    assert allotting.quotas.keys() == {"ads"} and syncing.base == seven and alerts.command and not allotting.frozen
 
 
 def test_a_check_judges_the_savepoint_that_the_running_topology_will_take(

@@ -68,7 +68,7 @@ def opened(target: Target, common: Common) -> tuple[Session, Store]:
     try:
         read_base(session.conf_dirs(), target.cluster)
     except ConfigError as error:
-        warning(f"layer base is unchanged: {error}")
+        warning(f"{error}; until this is corrected, changes to this part of the file have no effect")
     return session, store_of(session, warning)
 
 
