@@ -45,7 +45,8 @@ from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import components_of, control_pb2, plan_pb2
-from heronpy.scaling.capacity import Amount
+from heronpy.scaling.capacity import Allotted, Amount
+from heronpy.scaling.decisions import Alert
 from heronpy.scaling.figures import Figures, Observation
 from heronpy.scaling.state import State
 from heronpy.statemgr import paths
@@ -116,12 +117,13 @@ def test_a_job_is_looked_at_when_a_temporary_change_ends(state: MemoryStateManag
     assert pause_s is not None and 0 < pause_s <= 10
 
 
+def gone(*_: Any) -> None:
+    raise ClusterError("no process of topology 'Day' is running")
+
+
 def test_a_topology_that_does_not_answer_has_no_figures_and_the_syncer_looks_at_it(
     state: MemoryStateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(*_: Any) -> None:
-        raise ClusterError("no process of topology 'Day' is running")
-
     monkeypatch.setenv("HERON_HOME", str(tmp_path))
     monkeypatch.setattr("heronpy.jobs.scaler.look", gone)
     make_folders(folder_of("local"))
@@ -137,6 +139,42 @@ def test_a_topology_that_does_not_answer_has_no_figures_and_the_syncer_looks_at_
     assert store.news(before)[1] == ["Day"]
     found = shown(store, "Day")["scaler"]
     assert found["components"] == {} and found["lag_s"] is None and found["at"] is not None
+
+
+@pytest.mark.parametrize("how", ["stopped", "without a maximum", "without capacity", "deleted"])
+def test_an_alert_of_the_scaler_is_closed_when_the_scaler_observes_the_job_no_longer(
+    state: MemoryStateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    store, told = make_job(state), list[Any]()
+    alerts = {
+        name: Alert(name, "dependency", "it waits", told=name == "work", seen=1000.0) for name in ("work", "call")
+    }
+    store.put_scaled("Day", Scaled(store.get("Day").created, State(at=1000.0, alerts=alerts)), 0)
+    session: Any = SimpleNamespace(target=Target("local"))
+    teller: Any = SimpleNamespace(tell=told.extend)
+    scaler = Scaler(session, store, teller)
+    if how == "stopped":
+        store.set("Day", "oncall", {"run": "stopped"}, 0, "ann", "")
+    elif how == "without a maximum":
+        store.unset("Day", "provisioner", ["scale.max"], 1, "ann", "")
+    elif how == "without capacity":
+        store.put_running("Day", Running("", allotted=Allotted("PREEMPTED")), 0)
+    if how == "deleted":
+        monkeypatch.setattr("heronpy.jobs.scaler.look", gone)
+        make_folders(folder_of("local"))
+        leaves = pairs_of({("run",): "running", ("parallelism", "work"): 10})
+        store.put_running("Day", Running("", "Day-1", leaves, state="IN_SYNC"), 0)
+        monkeypatch.setattr("heronpy.jobs.scaler.time", SimpleNamespace(time=lambda: 1060.0))
+        scaler.scale("Day")
+        for path in (paths.job("Day"), paths.scaled_job("Day")):
+            state.delete(path)
+        scaler.forget({"Day"})
+    else:
+        for _ in range(2):
+            scaler.scale("Day")
+        assert shown(store, "Day")["scaler"]["alerts"] == []
+    assert [(one.component, one.over, one.text) for one in told] == [("work", True, "no longer checked: it waits")]
 
 
 def test_what_the_scaler_measures() -> None:
