@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -65,6 +66,15 @@ def read_command(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> t
         conf_dirs, cluster, lambda found: [_command_of(found[one]) for one in found if one == ALERT_COMMAND]
     )
     return next((one for those in reversed(commands) for one in those), ())
+
+
+def command_problem(command: Sequence[str]) -> str:
+    """Return why the alert command cannot be started on this host; "" if it can, or if there is no command."""
+    # Alerts are sent from the folder /.
+    if not command or shutil.which(os.path.join("/", command[0]) if os.sep in command[0] else command[0]):
+        return ""
+    text = f"the program '{command[0]}' of '{ALERT_COMMAND}' in {JOBS_FILE} does not exist on this host, or cannot be"
+    return f"{text} executed, so alerts are lost; install the program, or correct the file"
 
 
 def _each(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str, read: Callable[[dict[str, Any]], T]) -> list[T]:

@@ -42,7 +42,7 @@ from heronpy.common.settings import JOBS_FILE
 from heronpy.jobs import syncer
 from heronpy.jobs.alerting import Alert, Alerts, of_running
 from heronpy.jobs.allotting import Allotting, clipped
-from heronpy.jobs.base import read_command, read_layer, read_quotas
+from heronpy.jobs.base import command_problem, read_command, read_layer, read_quotas
 from heronpy.jobs.documents import Leaves, needs_scaler, nested
 from heronpy.jobs.driver import TopologyDriver, Wish, wished_of
 from heronpy.jobs.plans import Prove, pairs_of
@@ -453,6 +453,7 @@ def take_file(
         f"{error}; until this is corrected, changes to {', '.join(parts)} have no effect"
         for error, parts in wrong.items()
     ]
+    said += [text] if (text := command_problem(alerts.command)) else []
     return said + ["until the quotas can be read, each job in a pool keeps its tasks"] * allotting.frozen
 
 

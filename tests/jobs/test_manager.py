@@ -241,6 +241,10 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
         ("quotas: {ads: {cpu: 0, ram: 1GB}}", "'quotas.ads' is not a quota"),
         ("quotas: 7", "'quotas' is 7; it must be a map of roles"),
         ("alert_command: [page]", "'alert_command' is ['page']; it must be a program with its arguments, such as"),
+        (
+            "alert_command: \"'' --team a\"",
+            "'alert_command' is \"'' --team a\"; it must be a program with its arguments",
+        ),
         ("alert_command: page 'a", "it must be a program with its arguments"),
         ("[", "jobs.yaml:1: not valid YAML"),
     ],
@@ -380,6 +384,11 @@ def test_a_manager_takes_the_valid_parts_of_a_wrong_file(state: MemoryStateManag
     ]
     assert len(read(page + quota + "prority: 7\n")) == 1 and not allotting.frozen and allotting.quotas.keys() == {"ads"}
     assert read(page + quota + "priority: 7\n") == [] and syncing.base == seven
+    (text,) = read("alert_command: ./page --team a\n" + quota + "priority: 7\n")
+    assert text.startswith(
+        "the program './page' of 'alert_command' in jobs.yaml does not exist on this host, or cannot"
+    )
+    assert read(page + quota + "priority: 7\n") == []
     (text,) = read("[")
     assert text.endswith("changes to quotas, the alert command, layer base have no effect")
     assert allotting.quotas.keys() == {"ads"} and syncing.base == seven and alerts.command and not allotting.frozen

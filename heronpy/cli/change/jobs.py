@@ -22,7 +22,7 @@ from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.allotting import store_of
-from heronpy.jobs.base import read_base
+from heronpy.jobs.base import command_problem, read_base, read_command
 from heronpy.jobs.documents import LAYERS, Path, check_by_hand, name_of, nested
 from heronpy.jobs.driver import is_alive
 from heronpy.jobs.manager import (
@@ -544,7 +544,15 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
             say(f"no {part} is active; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
             say(f"The {part} has been active{where_of(one)} since {moment(one.since)}")
+            if part == SYNCER and _is_here(one) and (problem := _command_problem(session)):
+                warn(problem)
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
+
+
+def _command_problem(session: Session) -> str:
+    with suppress(ConfigError):  # a warning was printed
+        return command_problem(read_command(session.conf_dirs(), session.target.cluster))
+    return ""
 
 
 def _is_here(acting: Acting) -> bool:
