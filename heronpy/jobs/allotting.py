@@ -24,7 +24,7 @@ from heronpy.common.units import counted, format_bytes
 from heronpy.jobs.base import read_quotas
 from heronpy.jobs.documents import EMPTY, Document, Leaves, Path, goal_of, name_of
 from heronpy.jobs.driver import TopologyDriver, topology_of, wish_of, wished_of
-from heronpy.jobs.merge import values_of
+from heronpy.jobs.merge import pins_of, values_of
 from heronpy.jobs.plans import STOPPED
 from heronpy.jobs.store import PLAIN, Store, View
 from heronpy.jobs.syncer import Running, barred
@@ -98,6 +98,14 @@ def unchanged(wish: Leaves, running: Running, pool: str) -> Allotted:
         return Allotted("PREEMPTED" if before is not None and before.state == "PREEMPTED" else "WAITING", why=why)
     limits = {one: held[one] for one, n in tasks_of(wish).items() if held.get(one, n) < n}
     return Allotted("SHRUNK", limits, why) if limits else Allotted()
+
+
+def wanted_of(store: Store, view: View, running: Running) -> Leaves:
+    """Return the desired state of a job, with the tasks that the scaler will add to reach `scale.min`."""
+    leaves, scale, pins = wish_of(store, view, running).leaves, view.document.scale, pins_of(view.found)
+    scaled = [one for one in scale.min if one in scale.max and one not in pins and scale.mode == "act"]
+    least = {("parallelism", one): min(scale.min[one], scale.max[one]) for one in scaled}
+    return leaves | {path: n for path, n in least.items() if int(str(leaves.get(path, n))) < n}
 
 
 def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs, pool: str) -> Claim:
@@ -210,8 +218,8 @@ class Allotting:
         may wait for free resources. A job that lacks resources may be changed, except to more tasks.
         """
         running = self._store.running(job)[0] or Running("")
-        new = wish_of(self._store, after, running).leaves
-        old = wish_of(self._store, before, running).leaves if before is not None else {}
+        new = wanted_of(self._store, after, running)
+        old = wanted_of(self._store, before, running) if before is not None else {}
         pool = pool_of(new)
         if not pool or _claiming(old) == _claiming(new):
             return []
@@ -289,7 +297,7 @@ class Allotting:
         If possible, the error names one of `components` and a number of tasks that fits.
         """
         running = self._store.running(job)[0] or Running("")
-        wish = wish_of(self._store, view, running).leaves
+        wish = wanted_of(self._store, view, running)
         pool = pool_of(wish)
         claims = self._known_claims(pool) if pool else {}
         why = self._lacks(job, view, wish, pool, whole, claims) if pool else ""

@@ -86,6 +86,8 @@ def _verdict(
         return f"not scaled: scale.max.{name} is not set", None, None
     if one.kept:
         return f"not scaled: {one.kept}", None, None
+    if one.tasks < goal.least(name):
+        return f"it gets more tasks, because scale.min.{name} is {goal.min[name]}", state.since.get(f"low:{name}"), None
     if bar is not None and state.at < bar.until:
         return "no further changes: the last change had no effect", None, bar.until
     wrong = _stops_scaling(state, times)

@@ -127,6 +127,11 @@ class Goal(Struct, frozen=True):
         """Return this number of tasks, or the smaller maximum or allotment of the component."""
         return min(tasks, self.max.get(component, tasks), self.allotted.get(component, tasks))
 
+    def least(self, component: str) -> int:
+        """Return the minimum of a component that is scaled, or 1 if it has none or the pool does not allot it."""
+        least = self.min.get(component, 1) if component in self.max else 1
+        return least if self.most(component, least) == least else 1
+
     def is_short(self, component: str) -> bool:
         """Whether the pool, and not the maximum, limits the component."""
         return component in self.allotted and self.allotted[component] < self.max.get(component, 0)

@@ -124,8 +124,9 @@ class _Round:
             self.plan = None
         elif self.goal.mode != "off" and not self.goal.barred and not self.changing and self.look.components:
             self._more_memory()
+            low = self._raise_to_minimum() if not self.trials else []
             settled = self.now - self.changed_at >= self.times.window_s
-            if self.asked is not None and not self.vetoed and not self.trials and settled:
+            if self.asked is not None and not self.vetoed and not self.trials and not low and settled:
                 self._grow(pressed, self.asked)
                 if not self.trials:
                     self._shrink(spare, self.asked)
@@ -254,6 +255,15 @@ class _Round:
             self.known |= {one.name: patterns.raised(self.known[one.name], one) for one in self.look.components}
 
     # ---- changes --------------------------------------------------------------------------
+
+    def _raise_to_minimum(self) -> list[str]:
+        """Add the tasks that components lack of their minimum, whatever the load is; returns the components."""
+        low = [one.name for one in self.look.components if one.tasks < self.goal.least(one.name) and not one.kept]
+        for name in self._lasting("low", low, self.times.sure_s):
+            before, after = self.parts[name].tasks, self.goal.least(name)
+            text = f"{name} {before} -> {after} tasks: scale.min.{name} is {self.goal.min[name]}"
+            self._change(self.parts[name], "parallelism", before, after, {"before": before, "after": after}, text)
+        return low
 
     def _grow(self, pressed: list[str], asked: dict[str, float]) -> None:
         """Size the whole graph if a component has needed more tasks for long enough and the topology does not catch

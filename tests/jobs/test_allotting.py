@@ -283,6 +283,17 @@ def test_what_is_left_of_a_temporary_change_is_held_if_the_pool_is_too_small_by_
     assert [one.cause for one in told] == ["preempted"] and "it needs at least 8 cores" in told[0].text
 
 
+def test_a_minimum_for_which_the_pool_has_no_capacity_is_refused(cluster: Cluster) -> None:
+    cluster.make("First", 7, scale={})
+    cluster.make("Late", 1)
+    cluster.round()
+    with pytest.raises(RequestError, match=r"job 'Late' would not run in pool 'small': .*; set parallelism\.work=3"):
+        check(cluster, "Late", "set", {"scale": {"min": {"work": 4}}})
+    assert check(cluster, "Late", "set", {"scale": {"min": {"work": 3}}}) == []
+    pinned = {"scale": {"min": {"work": 4}}, "parallelism": {"work": 1}}
+    assert check(cluster, "Late", "set", pinned) == [], "the scaler leaves a pinned component alone"
+
+
 def test_a_new_job_waits_for_room_unless_the_pool_can_never_have_it(cluster: Cluster) -> None:
     cluster.make("First", 8, scale={})
     cluster.round()

@@ -278,6 +278,27 @@ def test_a_component_that_its_pool_limits_names_the_pool_and_is_not_barred() -> 
     assert [one.cause for one in lower.of(Alerted)] == ["maximum"], "the pool would give more than the maximum"
 
 
+def test_a_component_gets_its_minimum_without_any_load_and_during_an_alert() -> None:
+    goal = replace(GOAL, min={"work": 3})
+    job = Job(goal, tasks=1, processed=10.0, busy=0.01)
+    assert job.looks(2, SLOW) == job.said[:1] and job.work["tasks"] == 1, "tasks that start anew come back by then"
+    (work,) = (one for one in explained(job.state, job.newest, goal, TIMES) if one.component == "work")
+    assert work.verdict == "it gets more tasks, because scale.min.work is 3"
+    job.looks(10, SLOW)
+    assert job.work["tasks"] == 3 and [one.text for one in job.of(Changed)] == [
+        "work 1 -> 3 tasks: scale.min.work is 3"
+    ]
+    advised = Job(replace(goal, mode="advise"), tasks=1)
+    advised.looks(9, FEW)
+    assert [one.text for one in advised.said] == ["advised: work 1 -> 3 tasks: scale.min.work is 3"]
+    for other in (
+        Job(goal, tasks=1, busy=0.1, pinned="layer oncall sets parallelism.work"),
+        Job(replace(goal, max={}), tasks=1, busy=0.1),
+        Job(replace(goal, allotted={"work": 1}, short="why"), tasks=1, busy=0.1),
+    ):
+        assert other.looks(9) == []
+
+
 def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     job = Job(replace(GOAL, max={"work": 4}))
     job.looks(3, FEW)
