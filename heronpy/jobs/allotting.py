@@ -21,18 +21,19 @@ from heronpy.clusters.session import Session
 from heronpy.common.errors import ConfigError, HeronError, NoNodeError
 from heronpy.common.settings import JOBS_FILE
 from heronpy.common.units import counted, format_bytes
-from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import EMPTY, Document, Leaves, Path, name_of
+from heronpy.jobs.base import read_quotas
+from heronpy.jobs.documents import EMPTY, Document, Leaves, Path, goal_of, name_of
 from heronpy.jobs.driver import TopologyDriver, topology_of, wish_of, wished_of
-from heronpy.jobs.merge import values_of
+from heronpy.jobs.merge import pins_of, values_of
 from heronpy.jobs.plans import STOPPED
 from heronpy.jobs.store import PLAIN, Store, View
-from heronpy.jobs.syncer import Running
+from heronpy.jobs.syncer import Running, barred
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import not_scalable
 from heronpy.pools.nodes import read_pool
 from heronpy.pools.shards import Pool
 from heronpy.scaling.capacity import Allotted, Amount, Claim, allot
+from heronpy.scaling.figures import Goal
 from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.jobs")
@@ -62,6 +63,15 @@ def clipped(wish: Leaves, allotted: Allotted | None) -> Leaves:
     return wish | {path: n for path, n in limits.items() if int(str(wish.get(path, 0))) > n}
 
 
+def goal_within(document: Document, running: Running | None) -> Goal:
+    """Return the objectives of a job and what its scaler may do now, given the job's state and allotment."""
+    goal = replace(goal_of(document), barred=barred(running))
+    allotted = running.allotted if running is not None else None
+    if allotted is None or not allotted.limits:
+        return goal
+    return replace(goal, allotted=allotted.limits, short=f"in pool '{document.place.pool}' {allotted.why}")
+
+
 def pool_of(leaves: Mapping[tuple[str, ...], object]) -> str:
     """Return the pool in which a job with these leaves runs; "" if the job is stopped or in no pool."""
     return "" if leaves.get(("run",)) == "stopped" else str(leaves.get(("place", "pool"), ""))
@@ -79,6 +89,23 @@ def held_of(running: Running, pool: str) -> dict[str, int]:
         if pool_of(dict(pairs)) == pool:
             held |= {one: max(n, held.get(one, 0)) for one, n in tasks_of(dict(pairs)).items()}
     return held
+
+
+def unchanged(wish: Leaves, running: Running, pool: str) -> Allotted:
+    """Return an allotment with which a job keeps the tasks that it has, or fewer if it wants fewer."""
+    held, before, why = held_of(running, pool), running.allotted, f"the quotas in {JOBS_FILE} cannot be read"
+    if not held:
+        return Allotted("PREEMPTED" if before is not None and before.state == "PREEMPTED" else "WAITING", why=why)
+    limits = {one: held[one] for one, n in tasks_of(wish).items() if held.get(one, n) < n}
+    return Allotted("SHRUNK", limits, why) if limits else Allotted()
+
+
+def wanted_of(store: Store, view: View, running: Running) -> Leaves:
+    """Return the desired state of a job, with the tasks that the scaler will add to reach `scale.min`."""
+    leaves, scale, pins = wish_of(store, view, running).leaves, view.document.scale, pins_of(view.found)
+    scaled = [one for one in scale.min if one in scale.max and one not in pins and scale.mode == "act"]
+    least = {("parallelism", one): min(scale.min[one], scale.max[one]) for one in scaled}
+    return leaves | {path: n for path, n in least.items() if int(str(leaves.get(path, n))) < n}
 
 
 def claim_of(job: str, view: View, wish: Leaves, running: Running, needs: Needs, pool: str) -> Claim:
@@ -135,6 +162,8 @@ class Allotting:
         self._store, self._state, self._needs_of = store, state, needs_of
         #: Map from role to quota.
         self.quotas: Mapping[str, Amount] = {}
+        #: Whether each job keeps the tasks that it has, because the quotas have not been read yet.
+        self.frozen = False
         self._lock = threading.Lock()
         #: Map from job to its current and its desired pool; None if they are not known yet. Empty before the first
         #: call.
@@ -154,6 +183,8 @@ class Allotting:
                 del self._where[job]
             if not pool:
                 return None
+            if self.frozen:
+                return unchanged(wish, running, pool)
             at, claims, found = self._found.get(pool, (float("-inf"), {}, {}))
             known = claims.get(job)
             if known is None or known.wish != tasks_of(wish) or time.monotonic() - at > FRESH_S:
@@ -187,8 +218,8 @@ class Allotting:
         may wait for free resources. A job that lacks resources may be changed, except to more tasks.
         """
         running = self._store.running(job)[0] or Running("")
-        new = wish_of(self._store, after, running).leaves
-        old = wish_of(self._store, before, running).leaves if before is not None else {}
+        new = wanted_of(self._store, after, running)
+        old = wanted_of(self._store, before, running) if before is not None else {}
         pool = pool_of(new)
         if not pool or _claiming(old) == _claiming(new):
             return []
@@ -266,7 +297,7 @@ class Allotting:
         If possible, the error names one of `components` and a number of tasks that fits.
         """
         running = self._store.running(job)[0] or Running("")
-        wish = wish_of(self._store, view, running).leaves
+        wish = wanted_of(self._store, view, running)
         pool = pool_of(wish)
         claims = self._known_claims(pool) if pool else {}
         why = self._lacks(job, view, wish, pool, whole, claims) if pool else ""
@@ -443,7 +474,7 @@ def allotting_of(session: Session, store: Store) -> Allotting:
     driver = TopologyDriver(session.target, session.common, session.state)
     allotting = Allotting(store, session.state, driver.needs)
     with suppress(ConfigError):  # the command has printed a warning, and the manager keeps the last quotas
-        allotting.quotas = read_base(session.conf_dirs(), session.target.cluster).quotas
+        allotting.quotas = read_quotas(session.conf_dirs(), session.target.cluster)
     return allotting
 
 

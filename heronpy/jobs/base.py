@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.settings import JOBS_FILE, read_yaml
@@ -18,6 +19,8 @@ from heronpy.common.units import parse_bytes
 from heronpy.jobs.documents import Leaves, leaves_of
 from heronpy.jobs.merge import merge
 from heronpy.scaling.capacity import Amount
+
+T = TypeVar("T")
 
 #: The keys of the file that do not belong to the layer.
 QUOTAS: Final = "quotas"
@@ -35,28 +38,65 @@ class Base(NamedTuple):
     """The command and its arguments; empty if there is no command."""
 
 
-def read_base(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Base:
-    """Read the file in each folder; later files override earlier ones. Raises ConfigError with the file and key."""
-    layers, quotas, command = [], dict[str, Amount](), ""
+def read_base(conf_dirs: Sequence[str | os.PathLike[str]], cluster: str) -> Base:
+    """Read all parts of the file in each folder; later files override earlier ones.
+
+    Raises ConfigError with the file and key, as do the functions that read one part.
+    """
+    quotas, command = read_quotas(conf_dirs, cluster), read_command(conf_dirs, cluster)
+    return Base(read_layer(conf_dirs, cluster), quotas, command)
+
+
+def read_layer(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> Leaves:
+    others = {QUOTAS, ALERT_COMMAND}
+    return merge(
+        _each(conf_dirs, cluster, lambda found: leaves_of({k: found[k] for k in found.keys() - others}, "base"))
+    )
+
+
+def read_quotas(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> dict[str, Amount]:
+    found: dict[str, Amount] = {}
+    for quotas in _each(conf_dirs, cluster, lambda found: quotas_of(found.get(QUOTAS, {}))):
+        found |= quotas
+    return found
+
+
+def read_command(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> tuple[str, ...]:
+    commands = _each(
+        conf_dirs, cluster, lambda found: [_command_of(found[one]) for one in found if one == ALERT_COMMAND]
+    )
+    return next((one for those in reversed(commands) for one in those), ())
+
+
+def command_problem(command: Sequence[str]) -> str:
+    """Return why the alert command cannot be started on this host; "" if it can, or if there is no command."""
+    # Alerts are sent from the folder /.
+    if not command or shutil.which(os.path.join("/", command[0]) if os.sep in command[0] else command[0]):
+        return ""
+    text = f"the program '{command[0]}' of '{ALERT_COMMAND}' in {JOBS_FILE} does not exist on this host, or cannot be"
+    return f"{text} executed, so alerts are lost; install the program, or correct the file"
+
+
+def _each(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str, read: Callable[[dict[str, Any]], T]) -> list[T]:
+    """Read a part of the file in each folder."""
+    parts = []
     for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs):
         if file.is_file():
             try:
-                found = {key: value for key, (value, _) in read_yaml(file).items()}
-                quotas |= quotas_of(found.pop(QUOTAS, {}))
-                command = _command_of(found.pop(ALERT_COMMAND, command))
-                layers.append(leaves_of(found, "base"))
+                parts.append(read({key: value for key, (value, _) in read_yaml(file).items()}))
             except ConfigError as error:
                 text = str(error)
                 raise ConfigError(text if text.startswith(str(file)) else f"{file}: {text}") from None
-    return Base(merge(layers), quotas, tuple(shlex.split(command)))
+    return parts
 
 
-def _command_of(given: object) -> str:
-    """Return the command. Raises ConfigError unless a shell can split it into words."""
+def _command_of(given: object) -> tuple[str, ...]:
+    """Return the words of the command. Raises ConfigError unless it can be split as a shell would split it."""
     if isinstance(given, str):
         with suppress(ValueError):
-            shlex.split(given)
-            return given
+            words = tuple(shlex.split(given))
+            if not words or words[0]:
+                return words
     wrong = f"'{ALERT_COMMAND}' is {given!r:.200}; it must be a program with its arguments"
     raise ConfigError(f"{wrong}, such as '/opt/page --team a'")
 

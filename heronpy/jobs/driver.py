@@ -49,7 +49,7 @@ from heronpy.common.units import MB, counted, parse_bytes
 from heronpy.engines.contract import NodeSize
 from heronpy.jobs import plans
 from heronpy.jobs.differ import Difference
-from heronpy.jobs.documents import ALLOW_DROPPED, EMPTY, Leaves, Path, Value
+from heronpy.jobs.documents import ALLOW_DROPPED, EMPTY, Leaves, Path, Value, name_of
 from heronpy.jobs.merge import values_of
 from heronpy.jobs.plans import Seen, Step
 from heronpy.jobs.store import PLAIN, Definition, Store, View
@@ -107,9 +107,8 @@ def definition_of(
 def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> Leaves:
     """Return the program's own values, the weakest layer.
 
-    `known` contains the job's last leaves, overridden by the leaves of its layers. A configuration key that only the
-    last leaves contain stays unchanged, because a running task cannot lose a key. If the program does not set a size or
-    concurrency, its value is 0, which means the submitted value.
+    `known` contains the job's last leaves, overridden by the leaves of its layers. If the program does not set a size
+    or concurrency, its value is 0, which means the submitted value.
     """
     own: Leaves = {("run",): "running"}
     for component in LogicalPlan.from_topology(topology).definitions:
@@ -118,8 +117,8 @@ def own_leaves(topology: topology_pb2.Topology, known: Mapping[Path, Value]) -> 
         text = _text_at(topology, path)
         if text is not None:
             own[path] = _value(path, text, value)
-        elif _config_at(topology, path) is not None and path not in own:
-            own[path] = 0 if path[0] in _SUBMITTED else value
+        elif path[0] in _SUBMITTED and _config_at(topology, path) is not None:
+            own[path] = 0
     return own
 
 
@@ -364,6 +363,10 @@ class TopologyDriver:
             for one in step.differences
             if one.new is not None
         ]
+        for one in step.differences:
+            if one.new is None and one.old is not None:  # a running task cannot lose a key
+                text = f"nothing sets {name_of(one.path)} any more; its value {one.old} applies until the next start"
+                self._store.decided(job, "manager", "", text)
         if texts:
             scaling.check_runtime_config(session.topology(job), tuple(texts))
             update_outcome.configure(session, job, control_pb2.RuntimeConfig(settings=texts), STATE_S, log.warning)

@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -42,7 +42,7 @@ from heronpy.common.settings import JOBS_FILE
 from heronpy.jobs import syncer
 from heronpy.jobs.alerting import Alert, Alerts, of_running
 from heronpy.jobs.allotting import Allotting, clipped
-from heronpy.jobs.base import read_base
+from heronpy.jobs.base import command_problem, read_command, read_layer, read_quotas
 from heronpy.jobs.documents import Leaves, needs_scaler, nested
 from heronpy.jobs.driver import TopologyDriver, Wish, wished_of
 from heronpy.jobs.plans import Prove, pairs_of
@@ -54,6 +54,8 @@ from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
 
 log = logging.getLogger("heronpy.jobs")
+
+T = TypeVar("T")
 
 SYNCER: Final = "syncer"
 SCALER: Final = "scaler"
@@ -354,7 +356,8 @@ class SyncerProcess(Process):
         self._news = -1
         #: Jobs that may have been written since the last look at them.
         self._changed: set[str] = set()
-        self._base_at, self._base_error = 0.0, ""
+        self._base_at, self._base_said = 0.0, list[str]()
+        self._allotting.frozen = True
         #: The scaler that this process started, and the earliest time for starting another scaler.
         self._scaler: subprocess.Popen[bytes] | None = None
         self._scaler_at = 0.0
@@ -420,18 +423,38 @@ class SyncerProcess(Process):
                 log.error("the scaler cannot be started: %s", error)
 
     def _read_base(self) -> bool:
-        """Read layer base from the cluster's file; returns whether it has changed."""
-        before, said = self._syncing.base, ""
-        try:
-            base = read_base(self._session.conf_dirs(), self._session.target.cluster)
-            self._syncing.base, self._allotting.quotas = base.leaves, base.quotas
-            self._alerts.command = base.alert_command
-        except ConfigError as error:
-            said = f"layer base remains unchanged: {error}"
-        if said and said != self._base_error:
-            log.error(said)
-        self._base_error = said
+        """Read the cluster's file; returns whether layer base has changed."""
+        before, folders = self._syncing.base, self._session.conf_dirs()
+        said = take_file(folders, self._session.target.cluster, self._syncing, self._allotting, self._alerts)
+        for text in said if said != self._base_said else ():
+            log.error(text)
+        self._base_said = said
         return before != self._syncing.base
+
+
+def take_file(
+    conf_dirs: Sequence[Path], cluster: str, syncing: Syncing, allotting: Allotting, alerts: Alerts
+) -> list[str]:
+    """Put the valid parts of the cluster's file into effect; returns a sentence for each problem."""
+    wrong: dict[str, list[str]] = {}
+
+    def part(what: str, read: Callable[[Sequence[Path], str], T], last: T) -> T:
+        try:
+            return read(conf_dirs, cluster)
+        except ConfigError as error:
+            wrong.setdefault(str(error), []).append(what)
+            return last
+
+    quotas = part("quotas", read_quotas, None if allotting.frozen else allotting.quotas)
+    allotting.quotas, allotting.frozen = quotas or {}, quotas is None
+    alerts.command = part("the alert command", read_command, alerts.command)
+    syncing.base = part("layer base", read_layer, syncing.base)
+    said = [
+        f"{error}; until this is corrected, changes to {', '.join(parts)} have no effect"
+        for error, parts in wrong.items()
+    ]
+    said += [text] if (text := command_problem(alerts.command)) else []
+    return said + ["until the quotas can be read, each job in a pool keeps its tasks"] * allotting.frozen
 
 
 def pause_after(job: str, look: Callable[[], float | None]) -> float | None:

@@ -55,10 +55,20 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     value: Value
     version: int
     stamp: Stamp
+    under: Entry | None = None
+    """The entry that applies again after the end of this one; it has no such entry itself."""
 
-    def holds(self, now: float) -> bool:
-        """Whether the entry is still in effect at this time."""
-        return self.stamp.until is None or self.stamp.until > now
+    def at(self, now: float) -> Entry | None:
+        """Return the entry that is in effect at this time: this one, or the one below it; None if both have ended."""
+        those = (one for one in (self, self.under) if one is not None)
+        return next((one for one in those if one.stamp.until is None or one.stamp.until > now), None)
+
+    def over(self, old: Entry | None) -> Entry:
+        """Return this entry with the one to which it goes back if it replaces `old`, which is in effect."""
+        if old is None or self.stamp.until is None:
+            return self
+        below = old.under or old  # of two temporary entries, the second goes back to the permanent one
+        return replace(self, under=below.at(self.stamp.until))
 
 
 class Layer(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +81,10 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def by_path(self) -> dict[Path, Entry]:
         return {entry.path: entry for entry in self.entries}
+
+    def in_effect(self, now: float) -> dict[Path, Entry]:
+        """Return the entries that are in effect at this time, by path."""
+        return {entry.path: one for entry in self.entries if (one := entry.at(now)) is not None}
 
 
 class Change(Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,9 +120,9 @@ def effective(layers: Mapping[str, Layer], now: float) -> dict[Path, Found]:
     """
     live = {
         name: {
-            entry.path: Found(name, entry.value, entry)
+            entry.path: Found(name, one.value, one)
             for entry in (layers[name].entries if name in layers else ())
-            if entry.holds(now)
+            if (one := entry.at(now)) is not None
         }
         for name in LAYERS
     }
@@ -139,7 +153,8 @@ def values_of(found: Mapping[Path, Found]) -> Leaves:
 
 def put(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
     """Return the layer with these leaves set; `history` contains the layer's changes, oldest first."""
-    new = {path: Entry(path, value, layer.version + 1, stamp) for path, value in leaves.items()}
+    there, version = layer.in_effect(stamp.at), layer.version + 1
+    new = {path: Entry(path, value, version, stamp).over(there.get(path)) for path, value in leaves.items()}
     return _edited(layer, new, seen, history, stamp)
 
 
@@ -156,9 +171,7 @@ def take_out(layer: Layer, keys: Collection[str], seen: int, history: Sequence[C
 
 def become(layer: Layer, leaves: Leaves, seen: int, history: Sequence[Change], stamp: Stamp) -> Layer:
     """Replace all leaves of the layer except the program, which only a deployment sets."""
-    new: dict[Path, Entry | None] = {
-        entry.path: None for entry in layer.entries if entry.holds(stamp.at) and entry.path != ("definition",)
-    }
+    new: dict[Path, Entry | None] = dict.fromkeys(layer.in_effect(stamp.at).keys() - {("definition",)})
     new |= {path: Entry(path, value, layer.version + 1, stamp) for path, value in leaves.items()}
     return _edited(layer, new, seen, history, stamp)
 
@@ -177,21 +190,23 @@ def gone_back(layer: Layer, to: int, seen: int, history: Sequence[Change], stamp
     for change in reversed(later):
         new = {entry.path for entry in change.after}
         was = {path: entry for path, entry in was.items() if path not in new}
-        was |= {entry.path: entry for entry in change.before if entry.holds(stamp.at)}
+        was |= {entry.path: entry for entry in change.before}
     back: dict[Path, Entry | None] = dict.fromkeys(there.keys() - was.keys())
     for path, entry in was.items():
-        back[path] = Entry(path, entry.value, layer.version + 1, replace(stamp, until=entry.stamp.until))
+        one = entry.at(stamp.at)
+        until = one.stamp.until if one is not None else None
+        back[path] = one and Entry(path, one.value, layer.version + 1, replace(stamp, until=until), one.under)
     return _edited(layer, back, seen, history, stamp)
 
 
 def change_of(before: Layer, after: Layer, stamp: Stamp) -> Change:
-    """Return the change between two versions of a layer."""
+    """Return the change between two versions of a layer; what had ended before the change is not part of it."""
     old, new = before.by_path, after.by_path
     return Change(
         after.name,
         after.version,
         stamp,
-        tuple(entry for path, entry in old.items() if new.get(path) != entry),
+        tuple(one for path, entry in old.items() if new.get(path) != entry and (one := entry.at(stamp.at)) is not None),
         tuple(entry for path, entry in new.items() if old.get(path) != entry),
     )
 
@@ -200,15 +215,15 @@ def ends_of(layers: Mapping[str, Layer], now: float) -> dict[float, list[str]]:
     """Return the next ENDS_MAX times at which entries end, with the names of the entries."""
     ends: dict[float, list[str]] = {}
     for layer in layers.values():
-        for entry in layer.entries:
-            if entry.stamp.until is not None and entry.holds(now):
-                ends.setdefault(entry.stamp.until, []).append(f"'{name_of(entry.path)}' of layer {layer.name}")
+        for one in (one for entry in layer.entries for one in (entry, entry.under) if one is not None):
+            if one.stamp.until is not None and one.stamp.until > now:
+                ends.setdefault(one.stamp.until, []).append(f"'{name_of(one.path)}' of layer {layer.name}")
     return dict(sorted(ends.items())[:ENDS_MAX])
 
 
 def left_at(change: Change, at: float) -> Change:
     """Return a change as it is at a later time, without the entries that have ended by then."""
-    left = tuple(entry for entry in change.after if entry.holds(at))
+    left = tuple(one for entry in change.after if (one := entry.at(at)) is not None)
     paths = {entry.path for entry in left}
     gone = {entry.path: entry for entry in (*change.before, *change.after) if entry.path not in paths}
     return replace(change, before=tuple(gone.values()), after=left)
@@ -222,7 +237,7 @@ def followed(scaler: Layer, change: Change, scale: Scale, stamp: Stamp) -> Layer
     numbers: Leaves = {
         entry.path: max(scale.min.get(entry.path[1], 1), min(cast(int, entry.value), scale.max[entry.path[1]]))
         for entry in change.before
-        if entry.path[0] == "parallelism" and entry.path not in kept and entry.holds(stamp.at)
+        if entry.path[0] == "parallelism" and entry.path not in kept
         if entry.path[1] in scale.max and scale.mode == "act"
     }
     return put(scaler, numbers, scaler.version, (), stamp)
@@ -272,7 +287,7 @@ def _edited(
     """Return the layer with these entries, without entries that are None or have ended; the same object if nothing
     changes.
     """
-    there = layer.by_path
+    there = layer.in_effect(stamp.at)
     later = [change for change in history if change.version > seen]
     if not 0 <= seen <= layer.version:
         raise ConfigError(f"layer {layer.name} has version {layer.version}, not {seen}; read the layer again")
@@ -294,7 +309,8 @@ def _edited(
     }
     if not new:
         return layer
-    kept = {path: entry for path, entry in (there | new).items() if entry and entry.holds(stamp.at)}
+    whole = {path: entry for path, entry in layer.by_path.items() if path in there}
+    kept = {path: entry for path, entry in (whole | new).items() if entry}
     if len(kept) > LEAVES_MAX:
         raise ConfigError(f"layer {layer.name} would have {len(kept)} values, more than {LEAVES_MAX}; unset some")
     return Layer(layer.name, layer.version + 1, tuple(kept[path] for path in sorted(kept)))

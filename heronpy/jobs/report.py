@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from heronpy.clusters.errors import NotThereError
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_duration
-from heronpy.jobs.documents import LAYERS, Document, goal_of, name_of, nested
+from heronpy.jobs.allotting import goal_within
+from heronpy.jobs.documents import LAYERS, Document, name_of, nested
 from heronpy.jobs.manager import desired_of, minutes_of
 from heronpy.jobs.merge import Found, pins_of
 from heronpy.jobs.plans import Plan, Start
 from heronpy.jobs.store import Scaled, Store, View
-from heronpy.jobs.syncer import Running, barred, has_died
+from heronpy.jobs.syncer import Running, has_died
 from heronpy.scaling.capacity import BACK_S
 from heronpy.scaling.estimate import shown_lag
 from heronpy.scaling.explaining import explained
@@ -146,8 +147,9 @@ def is_old(at: float, document: Document) -> bool:
 
 
 def _origin(found: Found) -> dict[str, Any]:
-    stamp = msgspec.to_builtins(found.entry.stamp)
-    return {"layer": found.layer, "version": found.entry.version, "value": found.value, **stamp}
+    stamp, under = msgspec.to_builtins(found.entry.stamp), found.entry.under
+    then = under.value if under is not None else None
+    return {"layer": found.layer, "version": found.entry.version, "value": found.value, "then": then, **stamp}
 
 
 def evidence(store: Store, job: str) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def evidence(store: Store, job: str) -> dict[str, Any]:
     if look is not None:  # a pin may have been set or have ended since the look
         components = (replace(one, pinned=pins.get(one.name, "")) for one in look.components)
         look = replace(look, components=tuple(components))
-    goal = replace(goal_of(document), barred=barred(running))
+    goal = goal_within(document, running)
     evidences = explained(state, look, goal, Times.of(document.scale.day_s)) if look is not None else []
     return {
         "at": look.at if look is not None else None,

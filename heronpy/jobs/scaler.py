@@ -21,13 +21,14 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, DeadlineError, HeronError, NoNodeError
 from heronpy.health.times import TIMES
 from heronpy.jobs.alerting import Alerts, of_decision
-from heronpy.jobs.base import read_base
-from heronpy.jobs.documents import goal_of, needs_scaler
+from heronpy.jobs.allotting import goal_within
+from heronpy.jobs.base import read_command
+from heronpy.jobs.documents import needs_scaler
 from heronpy.jobs.manager import LOOK_S, ROUND_S, SCALER, Process, minutes_of, pause_after
 from heronpy.jobs.merge import ConflictError, pins_of, values_of
 from heronpy.jobs.store import WHY_CHARS_MAX, Scaled, Store, View
-from heronpy.jobs.syncer import barred, is_measured
-from heronpy.scaling.decisions import Alerted, Changed, Decision
+from heronpy.jobs.syncer import is_measured
+from heronpy.scaling.decisions import Alert, Alerted, Changed, Decision, closed
 from heronpy.scaling.figures import Observation, Past, Times
 from heronpy.scaling.history import History, remove_history
 from heronpy.scaling.plan import Outcome, decide
@@ -43,6 +44,8 @@ WRITER: Final = "scaler"
 ASK_S: Final = 5.0
 #: A scaler ends after this time without a job to look at.
 IDLE_S: Final = 600.0
+#: States of a job whose topology does not run, and will not run until the job is changed or gets capacity.
+_ENDED: Final = ("STOPPED", "FINISHED")
 
 
 class Scaler:
@@ -51,6 +54,8 @@ class Scaler:
     def __init__(self, session: Session, store: Store, alerts: Alerts) -> None:
         self._session, self._store, self._alerts = session, store, alerts
         self._histories: dict[str, History] = {}
+        #: Map from job to its open alerts; a job that was not looked at yet is missing.
+        self._open: dict[str, dict[str, Alert]] = {}
 
     def scale(self, job: str) -> float | None:
         """Observe a job and act; returns the seconds until the next look, or None if the job does not need the scaler.
@@ -61,23 +66,23 @@ class Scaler:
             view = self._store.get(job)
         except NoNodeError:
             return None
-        if not needs_scaler(values_of(view.found)):
-            return None
-        goal, times = goal_of(view.document), Times.of(view.document.scale.day_s)
+        times, is_needed = Times.of(view.document.scale.day_s), needs_scaler(values_of(view.found))
         running, _ = self._store.running(job)
+        if not is_needed or (running is not None and running.state in _ENDED and running.plan is None):
+            self._close_alerts(job)
+        if not is_needed:
+            return None
         if running is None or not is_measured(running):
             return times.look_s
-        goal = msgspec.structs.replace(goal, barred=barred(running))
+        goal = goal_within(view.document, running)
         program = str(dict(running.leaves).get(("definition",), view.document.definition))
-        if running.allotted is not None:  # its pool has no room for more
-            most = {one: min(n, running.allotted.limits.get(one, n)) for one, n in goal.max.items()}
-            goal = msgspec.structs.replace(goal, max=most)
         scaled, version = self._store.scaled(job)
         history = self._history(job, times)
         seen = self._look(job, view, program, times, history, time.time())
         outcome = decide(scaled.state, seen, goal, times)
         # Written before the change, so that a successor knows which change is in progress.
         version = self._store.put_scaled(job, Scaled(scaled.created, outcome.state, seen), version)
+        self._open[job] = outcome.state.alerts
         if outcome.changes and not self._write(job, view, outcome):
             self._store.put_scaled(job, Scaled(scaled.created, withdrawn(outcome.state), seen), version)
         for decision in outcome.decisions:
@@ -90,11 +95,25 @@ class Scaler:
         return times.look_s
 
     def forget(self, gone: Collection[str]) -> None:
-        """Remove the minutes of jobs that were deleted."""
+        """Remove the minutes of jobs that were deleted, and close their alerts."""
         for job in gone:
+            for decision in closed(self._open.pop(job, {}).values()):
+                self._alerts.tell(of_decision(job, decision, time.time()))
             if job in self._histories:
                 self._histories.pop(job).close()
             remove_history(minutes_of(self._session.target.cluster, job))
+
+    def _close_alerts(self, job: str) -> None:
+        """Close the alerts of a job that is no longer observed."""
+        if self._open.get(job) == {}:
+            return
+        scaled, version = self._store.scaled(job)
+        if scaled.state.alerts:
+            state = msgspec.structs.replace(scaled.state, alerts={})
+            self._store.put_scaled(job, Scaled(scaled.created, state, scaled.look), version)
+        self._open[job] = {}
+        for decision in closed(scaled.state.alerts.values()):
+            self._say(job, decision)
 
     def close(self) -> None:
         while self._histories:
@@ -160,8 +179,7 @@ class ScalerProcess(Process):
                 if now >= read_at:
                     read_at = now + ROUND_S
                     with suppress(HeronError):  # the syncer reports the error of the file
-                        base = read_base(self._session.conf_dirs(), self._session.target.cluster)
-                        self._alerts.command = base.alert_command
+                        self._alerts.command = read_command(self._session.conf_dirs(), self._session.target.cluster)
                 with suppress(HeronError):  # the state manager cannot be reached
                     names = self._store.names()
                     scaler.forget(due.keys() - set(names))

@@ -159,9 +159,9 @@ class Store:
         """Return the names of all jobs, and of deleted jobs that may have left nodes or a topology."""
         return sorted({*self.names(), *self._state.children(paths.RUNNING_JOBS)})
 
-    def get(self, name: str) -> View:
-        """Return the desired state of a job."""
-        return self._view(name, self._read(name), self._clock())
+    def get(self, name: str, at: float | None = None) -> View:
+        """Return the desired state of a job now, or at a later time if nobody changes the job until then."""
+        return self._view(name, self._read(name), self._clock() if at is None else at)
 
     def create(
         self, name: str, layers: Mapping[str, object], who: str, why: str, running: Running | None = None

@@ -106,6 +106,11 @@ def watched(
     return after, said
 
 
+def closed(alerts: Iterable[Alert]) -> list[Cleared]:
+    """Return the decisions that close the reported alerts of a job that is no longer observed."""
+    return [Cleared(one.component, one.cause, f"no longer checked: {one.text}") for one in alerts if one.told]
+
+
 def lag_text(lag_s: float) -> str:
     """Format a lag, such as `lag 2m05s`, or `stalled` if no tuples are processed."""
     return "stalled" if lag_s >= ENDLESS_S else f"lag {format_duration(lag_s)}"

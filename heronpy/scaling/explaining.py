@@ -86,6 +86,8 @@ def _verdict(
         return f"not scaled: scale.max.{name} is not set", None, None
     if one.kept:
         return f"not scaled: {one.kept}", None, None
+    if one.tasks < goal.least(name):
+        return f"it gets more tasks, because scale.min.{name} is {goal.min[name]}", state.since.get(f"low:{name}"), None
     if bar is not None and state.at < bar.until:
         return "no further changes: the last change had no effect", None, bar.until
     wrong = _stops_scaling(state, times)
@@ -93,9 +95,9 @@ def _verdict(
         return f"not scaled while this alert is open: {wrong.cause}", wrong.since, None
     if needed is None:
         return "not scaled: the throughput of a task is not known yet", None, None
-    if wants is not None and one.tasks >= high:
-        wanted = max(needed, one.tasks + 1)
-        return f"it needs {wanted} tasks, but scale.max.{name} is {high}; raise the limit", wants, None
+    if wants is not None and one.tasks >= goal.most(name, high):
+        why = goal.short if goal.is_short(name) else f"scale.max.{name} is {high}; raise the limit"
+        return f"it needs {max(needed, one.tasks + 1)} tasks, but {why}", wants, None
     settled = max(wants + times.sure_s, state.changed_at + times.window_s) if wants is not None else 0.0
     if wants is not None and settled > state.at:
         return f"it gets more tasks once it has needed them for {format_duration(times.sure_s)}", wants, settled

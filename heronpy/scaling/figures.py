@@ -118,10 +118,27 @@ class Goal(Struct, frozen=True):
     drain_s: float = 1800.0
     #: Why the scaler may only observe now, as a clause; "" if it may act as `mode` says.
     barred: str = ""
+    #: Number of tasks that the pool allots to each component that gets fewer than desired.
+    allotted: dict[str, int] = {}
+    #: Why the pool allots no more, as a clause; "" if it allots all tasks.
+    short: str = ""
+
+    def most(self, component: str, tasks: int) -> int:
+        """Return this number of tasks, or the smaller maximum or allotment of the component."""
+        return min(tasks, self.max.get(component, tasks), self.allotted.get(component, tasks))
+
+    def least(self, component: str) -> int:
+        """Return the minimum of a component that is scaled, or 1 if it has none or the pool does not allot it."""
+        least = self.min.get(component, 1) if component in self.max else 1
+        return least if self.most(component, least) == least else 1
+
+    def is_short(self, component: str) -> bool:
+        """Whether the pool, and not the maximum, limits the component."""
+        return component in self.allotted and self.allotted[component] < self.max.get(component, 0)
 
     def clamped(self, component: str, tasks: int) -> int:
         """Clamp a number of tasks to the limits of the component."""
-        return max(self.min.get(component, 1), min(tasks, self.max.get(component, tasks)))
+        return max(self.min.get(component, 1), self.most(component, tasks))
 
 
 class Times(Struct, frozen=True):

@@ -36,9 +36,9 @@ _HARMLESS: Final = CALM | {
     Verdict.DISK,
 }  # fmt: skip
 #: Causes that the scaler itself finds, which are not checked while a plan is in progress.
-_OWN: Final = frozenset({"no maximum", "maximum", "no effect", "memory", "lag"})
+_OWN: Final = frozenset({"no maximum", "maximum", "capacity", "no effect", "memory", "lag"})
 #: Those of them that another cause explains if scaling cannot solve that cause.
-_EXPLAINED: Final = frozenset({"no maximum", "maximum", "lag"})
+_EXPLAINED: Final = frozenset({"no maximum", "maximum", "capacity", "lag"})
 #: Findings that are consequences of other reported causes.
 _EFFECTS: Final = frozenset({Verdict.LOSSES})
 #: Multiple of its usual time above which a dependency is slow; below it, waiting is normal for the code.
@@ -121,12 +121,16 @@ class _Round:
                                     self.times.sure_s)  # fmt: skip
         spare = self._lasting("spare", [one.name for one in self.look.components if self._has_spare(one)],
                               self.times.spare_s)  # fmt: skip
-        if self.plan is not None:
-            self._judge(self.plan)
+        if self.plan is not None and (plan := self._allotted(self.plan)).trials:
+            self.plan = plan
+            self._judge(plan)
+        elif self.plan is not None:
+            self.plan = None
         elif self.goal.mode != "off" and not self.goal.barred and not self.changing and self.look.components:
             self._more_memory()
+            low = self._raise_to_minimum() if not self.trials else []
             settled = self.now - self.changed_at >= self.times.window_s
-            if self.asked is not None and not self.vetoed and not self.trials and settled:
+            if self.asked is not None and not self.vetoed and not self.trials and not low and settled:
                 self._grow(pressed, self.asked)
                 if not self.trials:
                     self._shrink(spare, self.asked)
@@ -258,6 +262,15 @@ class _Round:
 
     # ---- changes --------------------------------------------------------------------------
 
+    def _raise_to_minimum(self) -> list[str]:
+        """Add the tasks that components lack of their minimum, whatever the load is; returns the components."""
+        low = [one.name for one in self.look.components if one.tasks < self.goal.least(one.name) and not one.kept]
+        for name in self._lasting("low", low, self.times.sure_s):
+            before, after = self.parts[name].tasks, self.goal.least(name)
+            text = f"{name} {before} -> {after} tasks: scale.min.{name} is {self.goal.min[name]}"
+            self._change(self.parts[name], "parallelism", before, after, {"before": before, "after": after}, text)
+        return low
+
     def _grow(self, pressed: list[str], asked: dict[str, float]) -> None:
         """Size the whole graph if a component has needed more tasks for long enough and the topology does not catch
         up.
@@ -291,18 +304,21 @@ class _Round:
                 figures["waits"] = (rates[one.name] - asked[one.name]) * drain_s
             if not self._may_change(one, one.name in pressed, f"needs {after} {_unit(key)}"):
                 continue
+            why = ""
             if key == "parallelism" and self.goal.clamped(one.name, after) < after:
-                after, most = self.goal.clamped(one.name, after), self.goal.max[one.name]
-                needed = self._needed(one, key, steady)
-                text = f"{one.name} needs {needed} tasks, but scale.max.{one.name} is {most}; raise the limit"
+                after, needed = self.goal.clamped(one.name, after), self._needed(one, key, steady)
+                cause, why, fix = "maximum", f"scale.max.{one.name} is {after}", "; raise the limit"
+                if self.goal.is_short(one.name):
+                    cause, why, fix = "capacity", self.goal.short, ""
+                text = f"{one.name} needs {needed} tasks, but {why}{fix}"
                 # A backlog needs more tasks for a short time only.
-                self.found += [Alert(one.name, "maximum", text)] if one.name in pressed and needed > most else []
+                self.found += [Alert(one.name, cause, text)] if one.name in pressed and needed > after else []
                 if after <= before:
-                    self.blocked = self.blocked or f"{one.name} has its maximum of {most} tasks, scale.max.{one.name}"
+                    self.blocked = self.blocked or f"{one.name} gets no more tasks, because {why}"
                     continue
             text = size_text(one.name, key, figures | {"after": after}, self.times)
-            if figures["after"] > after:
-                text += f"; {figures['after']:.0f} would be needed, but scale.max.{one.name} is {after}"
+            if why:
+                text += f"; {figures['after']:.0f} would be needed, but {why}"
             if to_try:
                 step = _MORE if one.name in self.helped else "one task is added"
                 what = "the tasks wait for something other than a CPU, and their usual waiting time is not known yet"
@@ -412,6 +428,14 @@ class _Round:
             self.shrunk[one.name] = Shrunk(self.now, estimate.threads(one))
 
     # ---- effects --------------------------------------------------------------------------
+
+    def _allotted(self, plan: Plan) -> Plan:
+        """Return the plan within the allotment of the pool, without changes of which the pool makes no part."""
+        trials = {}
+        for name, trial in plan.trials.items():
+            limit = self.goal.allotted.get(name, trial.after) if trial.key == "parallelism" else trial.after
+            trials[name] = replace(trial, after=min(trial.after, limit))
+        return replace(plan, trials={name: one for name, one in trials.items() if one.after != one.before})
 
     def _judge(self, plan: Plan) -> None:
         """Judge a plan: once its changes are visible and settled, compare their effect with the planned effect."""

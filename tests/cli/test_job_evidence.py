@@ -210,6 +210,17 @@ def test_the_history_says_who_changed_what_from_which_value_to_which_and_why_onc
     assert len(jobs.history_of(log, 2050.0)) == 7, "what was booked later has ended"
 
 
+def test_the_history_says_which_value_applies_again_after_a_temporary_one() -> None:
+    clock = Clock(1000.0)
+    store = make_job(MemoryStateManager(MemoryStore()), clock)
+    store.set("Day", "oncall", {"role": "ads"}, 0, "ann", "")
+    store.set("Day", "oncall", {"role": "web"}, 1, "bob", "", for_s=100)
+    assert jobs.history_of(msgspec.to_builtins(store.log("Day")), 1100.0)[-2:] == [
+        (1000.0, f"oncall v2, bob: role: ads -> web until {moment(1100.0)}"),
+        (1100.0, "oncall: role: web -> ads  (expired)"),
+    ]
+
+
 def test_a_job_without_a_promise_says_how_to_make_one_and_a_job_without_a_manager_says_so(
     heron: Heron, home: Path
 ) -> None:

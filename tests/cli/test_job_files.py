@@ -103,6 +103,28 @@ def test_a_layer_becomes_what_the_file_says(heron: Heron, store: Store, tmp_path
     assert again == (0, "job Day: no differences\njob Night: no differences\n", "") and layers(store) == before
 
 
+def test_the_status_of_the_manager_names_a_missing_alert_command(heron: Heron, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    for program, missing in (("/opt/missing/page --team a", True), (sys.executable, False)):
+        (tmp_path / "local" / "jobs.yaml").write_text(f"alert_command: {program}\n")
+        told = heron("manager", "status", "local", "--config-path", str(tmp_path))
+        said = "the program '/opt/missing/page' of 'alert_command' in jobs.yaml does not exist on this host"
+        assert told.code == 0 and (said in told.err) == missing
+
+
+def test_a_temporary_value_says_what_applies_afterwards(heron: Heron, store: Store) -> None:
+    heron("job", "set", "local", "Day", "config.size=3", "--detach")
+    keys = "parallelism.work=4", "config.size=4", "resources.work.ram=1GB"
+    told = heron("job", "set", "local", "Day", *keys, "--for", "2h", "--detach").out.splitlines()
+    assert [line.partition(" until ")[0] for line in told] == [
+        "job Day: oncall v2", "  config.size: 4", "  parallelism.work: 4", "  resources.work.ram: 1GB",
+    ]  # fmt: skip
+    assert told[1].endswith(", then 3 of layer oncall") and told[2].endswith(", then 10 of layer provisioner")
+    assert told[3].endswith(", then no layer sets the key")
+    lines = heron("job", "show", "local", "Day").out.splitlines()
+    assert any(line.startswith("  config.size = 4, oncall until 2") and line.endswith(", then 3") for line in lines)
+
+
 def test_a_weaker_layer_keeps_its_program_and_what_people_have_set(
     heron: Heron, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

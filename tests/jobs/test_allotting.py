@@ -15,7 +15,7 @@ from heronpy.common.errors import StateError
 from heronpy.common.units import GB
 from heronpy.jobs import allotting, manager
 from heronpy.jobs.alerting import Alert
-from heronpy.jobs.allotting import Allotting, Needs, check_fixed, check_maximum, clipped, jobs_of
+from heronpy.jobs.allotting import Allotting, Needs, check_fixed, check_maximum, clipped, goal_within, jobs_of
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.manager import SOON_S, Syncing
 from heronpy.jobs.plans import Seen, Step
@@ -88,6 +88,29 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(monkeypatch)
 
 
+def test_a_manager_that_does_not_know_the_quotas_leaves_each_job_its_tasks(cluster: Cluster) -> None:
+    cluster.allotting.quotas = {"ads": Amount(2.0, 1e12)}
+    cluster.make("Ad", 9, role="ads", priority=200)
+    cluster.make("Web", 8)
+    for _ in range(2):
+        cluster.round()
+    before = {"Ad": ("IN_SYNC", 2), "Web": ("IN_SYNC", 8)}
+    assert cluster.round() == before
+    cluster.take_over()
+    cluster.allotting.frozen = True
+    cluster.store.set("Web", "oncall", {"parallelism": {"work": 9}}, 0, "me", "")
+    cluster.make("New", 2, scale={})
+    for _ in range(20):
+        found = cluster.round()
+    assert found == before | {"New": ("WAITING", 0)}
+    assert row(cluster.store, "New")["why"] == "the quotas in jobs.yaml cannot be read"
+    cluster.allotting.frozen = False
+    cluster.allotting.quotas = {"ads": Amount(2.0, 1e12)}
+    for _ in range(20):
+        found = cluster.round()
+    assert found == {"Ad": ("IN_SYNC", 2), "New": ("IN_SYNC", 2), "Web": ("IN_SYNC", 6)}
+
+
 def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
     cluster.make("Low", 8)
     assert cluster.round() == {"Low": ("IN_SYNC", 8)}
@@ -97,6 +120,9 @@ def test_jobs_share_a_pool_by_priority(cluster: Cluster) -> None:
     assert cluster.round() == {"High": ("IN_SYNC", 6), "Low": ("IN_SYNC", 4)}
     assert row(cluster.store, "Low")["why"].startswith("work gets 4 of 8 tasks: jobs may have 10 cores")
     assert shown(cluster.store, "Low")["document"]["parallelism"]["work"] == 4
+    goal = goal_within(cluster.store.get("Low").document, cluster.store.running("Low")[0])
+    assert goal.max == {"work": 20} and goal.allotted == {"work": 4}
+    assert goal.short.startswith("in pool 'small' work gets 4 of 8 tasks: jobs may have 10 cores")
 
     # Another one for which the last has to stop, by a savepoint.
     cluster.make("Higher", 3, priority=300, scale={})
@@ -255,6 +281,17 @@ def test_what_is_left_of_a_temporary_change_is_held_if_the_pool_is_too_small_by_
         found = cluster.round(300)
     assert found == {"Day": ("PREEMPTED", 0)} and cluster.worlds["Day"].performed[-1] == "Stop"
     assert [one.cause for one in told] == ["preempted"] and "it needs at least 8 cores" in told[0].text
+
+
+def test_a_minimum_for_which_the_pool_has_no_capacity_is_refused(cluster: Cluster) -> None:
+    cluster.make("First", 7, scale={})
+    cluster.make("Late", 1)
+    cluster.round()
+    with pytest.raises(RequestError, match=r"job 'Late' would not run in pool 'small': .*; set parallelism\.work=3"):
+        check(cluster, "Late", "set", {"scale": {"min": {"work": 4}}})
+    assert check(cluster, "Late", "set", {"scale": {"min": {"work": 3}}}) == []
+    pinned = {"scale": {"min": {"work": 4}}, "parallelism": {"work": 1}}
+    assert check(cluster, "Late", "set", pinned) == [], "the scaler leaves a pinned component alone"
 
 
 def test_a_new_job_waits_for_room_unless_the_pool_can_never_have_it(cluster: Cluster) -> None:

@@ -359,6 +359,36 @@ class TestOverridesWithAnEnd:
         clock.now += 10
         assert work(store) == (16, "scaler")
 
+    def test_after_an_override_the_value_that_it_replaced_applies_again(self, store: Store, clock: Clock) -> None:
+        store.set("Day", "oncall", {"scale": {"max": {"work": 8}}, "parallelism": {"read": 3}}, 0, "ann", "")
+        store.set("Day", "scaler", tasks(8), 0, "scaler", "load")
+        before = store.get("Day").document
+        peak = {"scale": {"max": {"work": 16}}, "parallelism": {"read": 5}}
+        view = store.set("Day", "oncall", peak, 1, "bob", "peak", for_s=7200)
+        assert view.document.scale.max == {"work": 16} and view.document.parallelism == {"read": 5, "work": 8}
+        assert store.get("Day", clock.now + 7200).document == before
+        store.set("Day", "oncall", {"role": "ads"}, 2, "ann", "")
+        store.set("Day", "oncall", {"parallelism": {"read": 6}}, 3, "ann", "longer", for_s=9000)
+        clock.now += 7200
+        assert store.get("Day").document.parallelism == {"read": 6, "work": 8}
+        clock.now += 1800
+        assert store.get("Day").document.parallelism == {"read": 3, "work": 8} and work(store) == (8, "scaler")
+        assert store.set("Day", "oncall", {"parallelism": {"read": 3}}, 4, "ann", "").versions["oncall"] == 4
+        view = store.set("Day", "oncall", {"parallelism": {"read": 4}}, 4, "ann", "")
+        assert [entry.value for entry in store.log("Day").changes[-1].before] == [3]
+        assert store.revert("Day", "oncall", 4, 5, "ann", "").document.parallelism == {"read": 3, "work": 8}
+        view = store.unset("Day", "oncall", ["parallelism.read"], 6, "ann", "")
+        assert view.document.parallelism == {"work": 8}
+
+    def test_an_override_that_lasts_longer_applies_again_after_a_shorter_one(self, store: Store, clock: Clock) -> None:
+        store.set("Day", "oncall", tasks(20), 0, "ann", "", for_s=100)
+        store.set("Day", "oncall", tasks(30), 1, "bob", "", for_s=10)
+        now = clock.now
+        assert [store.get("Day", now + s).document.parallelism["work"] for s in (9, 10, 99, 100)] == [30, 20, 20, 10]
+        store.set("Day", "oncall", tasks(40), 2, "bob", "", for_s=200)
+        assert store.get("Day", now + 150).document.parallelism["work"] == 40
+        assert store.get("Day", now + 200).document.parallelism["work"] == 10
+
     def test_a_key_is_not_taken_out_if_the_rest_makes_no_sense(self, store: Store) -> None:
         store.set("Day", "oncall", {"scale": {"max": {"work": 80}, "min": {"work": 50}}}, 0, "ann", "")
         with pytest.raises(

@@ -29,13 +29,13 @@ from heronpy.common.folders import make_folders
 from heronpy.common.setting_types import PackingSettings
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.alerting import Alerts
-from heronpy.jobs.allotting import allotting_of
+from heronpy.jobs.allotting import Allotting, allotting_of
 from heronpy.jobs.base import read_base
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
-from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of
-from heronpy.jobs.manager import LOOK_S, Syncing, folder_of
-from heronpy.jobs.plans import Check, Resize, Seen, Start, Step
+from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of, wish_of
+from heronpy.jobs.manager import LOOK_S, Syncing, folder_of, take_file
+from heronpy.jobs.plans import Check, Commit, Configure, Resize, Seen, Start, Step, pairs_of, plan_of
 from heronpy.jobs.report import shown
 from heronpy.jobs.scaler import Scaler
 from heronpy.jobs.store import Scaled, Store
@@ -45,7 +45,8 @@ from heronpy.packing import pack, resize
 from heronpy.plan.component_config import ASYNC_CONCURRENCY, set_key
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import components_of, control_pb2, plan_pb2
-from heronpy.scaling.capacity import Amount
+from heronpy.scaling.capacity import Allotted, Amount
+from heronpy.scaling.decisions import Alert
 from heronpy.scaling.figures import Figures, Observation
 from heronpy.scaling.state import State
 from heronpy.statemgr import paths
@@ -116,12 +117,13 @@ def test_a_job_is_looked_at_when_a_temporary_change_ends(state: MemoryStateManag
     assert pause_s is not None and 0 < pause_s <= 10
 
 
+def gone(*_: Any) -> None:
+    raise ClusterError("no process of topology 'Day' is running")
+
+
 def test_a_topology_that_does_not_answer_has_no_figures_and_the_syncer_looks_at_it(
     state: MemoryStateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(*_: Any) -> None:
-        raise ClusterError("no process of topology 'Day' is running")
-
     monkeypatch.setenv("HERON_HOME", str(tmp_path))
     monkeypatch.setattr("heronpy.jobs.scaler.look", gone)
     make_folders(folder_of("local"))
@@ -137,6 +139,42 @@ def test_a_topology_that_does_not_answer_has_no_figures_and_the_syncer_looks_at_
     assert store.news(before)[1] == ["Day"]
     found = shown(store, "Day")["scaler"]
     assert found["components"] == {} and found["lag_s"] is None and found["at"] is not None
+
+
+@pytest.mark.parametrize("how", ["stopped", "without a maximum", "without capacity", "deleted"])
+def test_an_alert_of_the_scaler_is_closed_when_the_scaler_observes_the_job_no_longer(
+    state: MemoryStateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    store, told = make_job(state), list[Any]()
+    alerts = {
+        name: Alert(name, "dependency", "it waits", told=name == "work", seen=1000.0) for name in ("work", "call")
+    }
+    store.put_scaled("Day", Scaled(store.get("Day").created, State(at=1000.0, alerts=alerts)), 0)
+    session: Any = SimpleNamespace(target=Target("local"))
+    teller: Any = SimpleNamespace(tell=told.extend)
+    scaler = Scaler(session, store, teller)
+    if how == "stopped":
+        store.set("Day", "oncall", {"run": "stopped"}, 0, "ann", "")
+    elif how == "without a maximum":
+        store.unset("Day", "provisioner", ["scale.max"], 1, "ann", "")
+    elif how == "without capacity":
+        store.put_running("Day", Running("", allotted=Allotted("PREEMPTED")), 0)
+    if how == "deleted":
+        monkeypatch.setattr("heronpy.jobs.scaler.look", gone)
+        make_folders(folder_of("local"))
+        leaves = pairs_of({("run",): "running", ("parallelism", "work"): 10})
+        store.put_running("Day", Running("", "Day-1", leaves, state="IN_SYNC"), 0)
+        monkeypatch.setattr("heronpy.jobs.scaler.time", SimpleNamespace(time=lambda: 1060.0))
+        scaler.scale("Day")
+        for path in (paths.job("Day"), paths.scaled_job("Day")):
+            state.delete(path)
+        scaler.forget({"Day"})
+    else:
+        for _ in range(2):
+            scaler.scale("Day")
+        assert shown(store, "Day")["scaler"]["alerts"] == []
+    assert [(one.component, one.over, one.text) for one in told] == [("work", True, "no longer checked: it waits")]
 
 
 def test_what_the_scaler_measures() -> None:
@@ -203,6 +241,10 @@ def test_layer_base_of_all_jobs_is_what_the_file_of_the_cluster_says(state: Memo
         ("quotas: {ads: {cpu: 0, ram: 1GB}}", "'quotas.ads' is not a quota"),
         ("quotas: 7", "'quotas' is 7; it must be a map of roles"),
         ("alert_command: [page]", "'alert_command' is ['page']; it must be a program with its arguments, such as"),
+        (
+            "alert_command: \"'' --team a\"",
+            "'alert_command' is \"'' --team a\"; it must be a program with its arguments",
+        ),
         ("alert_command: page 'a", "it must be a program with its arguments"),
         ("[", "jobs.yaml:1: not valid YAML"),
     ],
@@ -322,6 +364,36 @@ def test_a_damaged_jobs_yaml_keeps_no_change_of_a_job_in_a_pool_back(state: Memo
     assert allotting_of(session, Store(state)).quotas == {}
 
 
+def test_a_manager_takes_the_valid_parts_of_a_wrong_file(state: MemoryStateManager, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    store, alerts = Store(state), Alerts("local")
+    allotting, syncing = Allotting(store, state, lambda job, leaves: ({}, Amount())), Syncing(store, Driver(), "m1")
+    allotting.frozen = True
+    page, quota, seven = "alert_command: /bin/sh -c true\n", "quotas: {ads: {cpu: 2, ram: 1GB}}\n", {("priority",): 7}
+
+    def read(text: str) -> list[str]:
+        (tmp_path / "local" / "jobs.yaml").write_text(text)
+        return take_file([tmp_path], "local", syncing, allotting, alerts)
+
+    said = read(page + "quotas: {ads: {cpu: 2}}\nprority: 7\n")
+    assert alerts.command == ("/bin/sh", "-c", "true") and syncing.base is None and allotting.frozen
+    assert [text.rpartition("; ")[2] for text in said] == [
+        "until this is corrected, changes to quotas have no effect",
+        "until this is corrected, changes to layer base have no effect",
+        "until the quotas can be read, each job in a pool keeps its tasks",
+    ]
+    assert len(read(page + quota + "prority: 7\n")) == 1 and not allotting.frozen and allotting.quotas.keys() == {"ads"}
+    assert read(page + quota + "priority: 7\n") == [] and syncing.base == seven
+    (text,) = read("alert_command: ./page --team a\n" + quota + "priority: 7\n")
+    assert text.startswith(
+        "the program './page' of 'alert_command' in jobs.yaml does not exist on this host, or cannot"
+    )
+    assert read(page + quota + "priority: 7\n") == []
+    (text,) = read("[")
+    assert text.endswith("changes to quotas, the alert command, layer base have no effect")
+    assert allotting.quotas.keys() == {"ads"} and syncing.base == seven and alerts.command and not allotting.frozen
+
+
 def test_a_check_judges_the_savepoint_that_the_running_topology_will_take(
     state: MemoryStateManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,10 +491,27 @@ def test_the_task_that_has_failed_is_named_and_not_one_that_was_put_back_with_it
 def test_what_no_layer_sets_is_as_the_program_says() -> None:
     topology = topology_of(definition_of("work"))
     own = own_leaves(topology, {("config", "limit"): 7, ("slo", "lag_s"): 5.0})
-    assert own == {("run",): "running", ("parallelism", "read"): 1, ("parallelism", "work"): 1, ("config", "limit"): 7}
+    assert own == {("run",): "running", ("parallelism", "read"): 1, ("parallelism", "work"): 1}
     topology.topology_config.kvs.add(key="limit", value="5", type=1)
     assert own_leaves(topology, {("config", "limit"): "5"})["config", "limit"] == "5", "the same text is no change"
     assert own_leaves(topology, {("config", "limit"): 7})["config", "limit"] == 5
+
+
+def test_a_key_that_nothing_sets_any_more_stays_only_in_the_topology_that_runs() -> None:
+    state, limit = MemoryStateManager(), ("config", "limit")
+    store = make_job(state)
+    before = wish_of(store, store.set("Day", "oncall", {"config": {"limit": 7}}, 0, "ann", ""), Running("")).leaves
+    running = Running("", "Day-1", pairs_of(before), {}, "IN_SYNC")
+    after = wish_of(store, store.unset("Day", "oncall", ["config"], 1, "ann", ""), running).leaves
+    assert limit not in after
+    plan = plan_of(after, {}, before, Seen("Day-1", alive=True, leaves=before), 0.0, "Day-2")
+    assert plan is not None and plan.steps == (Configure("Day-1", (Difference(limit, 7, None),)), Commit())
+    TopologyDriver(Target("local"), Common(), state).perform("Day", plan.steps[0])
+    said = "nothing sets config.limit any more; its value 7 applies until the next start"
+    assert [one.text for one in store.log("Day").decisions] == [said]
+    assert plan_of(after, {}, after, Seen("Day-1", alive=True, leaves=after), 0.0, "Day-2") is None
+    start = plan_of(after, {}, before, Seen("Day-1"), 0.0, "Day-2")
+    assert start is not None and limit not in dict(start.target)
 
 
 def test_a_size_that_no_layer_sets_any_more_is_what_the_topology_was_submitted_with() -> None:

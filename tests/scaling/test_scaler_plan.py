@@ -296,6 +296,49 @@ def test_a_change_that_nobody_made_is_barred_and_one_that_was_refused_is_forgott
     assert other.state.plan is not None and withdrawn(other.state).plan is None
 
 
+def test_a_component_that_its_pool_limits_names_the_pool_and_is_not_barred() -> None:
+    short = "in pool 'small' work gets 4 of 5 tasks: jobs may have 8 cores"
+    job = Job()
+    job.looks(3, FEW, does=False)
+    job.goal = replace(job.goal, allotted={"work": 4}, short=short)
+    job.work |= {"tasks": 4, "processed": 3600.0}
+    job.looks(8, FEW, does=False)
+    judged, alert = job.said[1:]
+    assert (judged.text, judged.barred_until) == ("work 3 -> 4 tasks had the planned effect", None)
+    assert (alert.cause, alert.text) == ("capacity", f"work needs 6 tasks, but {short}")
+    (work,) = (one for one in explained(job.state, job.newest, job.goal, TIMES) if one.component == "work")
+    assert work.verdict.endswith(f" tasks, but {short}") and work.high == 8
+    stays = Job()
+    stays.looks(3, FEW, does=False)
+    stays.goal = replace(stays.goal, allotted={"work": 3}, short=short)
+    stays.looks(12, FEW, does=False)
+    assert not stays.of(Judged) and [one.cause for one in stays.of(Alerted)] == ["capacity"]
+    lower = Job(replace(GOAL, max={"work": 3}, allotted={"work": 4}, short=short))
+    lower.looks(3, FEW)
+    assert [one.cause for one in lower.of(Alerted)] == ["maximum"], "the pool would give more than the maximum"
+
+
+def test_a_component_gets_its_minimum_without_any_load_and_during_an_alert() -> None:
+    goal = replace(GOAL, min={"work": 3})
+    job = Job(goal, tasks=1, processed=10.0, busy=0.01)
+    assert job.looks(2, SLOW) == job.said[:1] and job.work["tasks"] == 1, "tasks that start anew come back by then"
+    (work,) = (one for one in explained(job.state, job.newest, goal, TIMES) if one.component == "work")
+    assert work.verdict == "it gets more tasks, because scale.min.work is 3"
+    job.looks(10, SLOW)
+    assert job.work["tasks"] == 3 and [one.text for one in job.of(Changed)] == [
+        "work 1 -> 3 tasks: scale.min.work is 3"
+    ]
+    advised = Job(replace(goal, mode="advise"), tasks=1)
+    advised.looks(9, FEW)
+    assert [one.text for one in advised.said] == ["advised: work 1 -> 3 tasks: scale.min.work is 3"]
+    for other in (
+        Job(goal, tasks=1, busy=0.1, pinned="layer oncall sets parallelism.work"),
+        Job(replace(goal, max={}), tasks=1, busy=0.1),
+        Job(replace(goal, allotted={"work": 1}, short="why"), tasks=1, busy=0.1),
+    ):
+        assert other.looks(9) == []
+
+
 def test_no_value_leaves_its_limits_and_the_need_is_told() -> None:
     job = Job(replace(GOAL, max={"work": 4}))
     job.looks(3, FEW)

@@ -22,7 +22,7 @@ from heronpy.common.folders import absolute, heron_home
 from heronpy.common.host import Host, this_host
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.jobs.allotting import store_of
-from heronpy.jobs.base import read_base
+from heronpy.jobs.base import command_problem, read_base, read_command
 from heronpy.jobs.documents import LAYERS, Path, check_by_hand, name_of, nested
 from heronpy.jobs.driver import is_alive
 from heronpy.jobs.manager import (
@@ -68,7 +68,7 @@ def opened(target: Target, common: Common) -> tuple[Session, Store]:
     try:
         read_base(session.conf_dirs(), target.cluster)
     except ConfigError as error:
-        warning(f"layer base is unchanged: {error}")
+        warning(f"{error}; until this is corrected, changes to this part of the file have no effect")
     return session, store_of(session, warning)
 
 
@@ -143,9 +143,23 @@ def _change(
     changed = after.versions != before.versions
     version = f"{layer} v{after.versions[layer]}"
     say(f"job {job}: {version if changed else 'nothing to change'}")
+    for text in _afterwards(store, job, layer, after) if changed else ():
+        say(f"  {text}")
     ensure_manager(session)
     if not detach:
         say_outcome(session, store, job, timeout_s, proved)
+
+
+def _afterwards(store: Store, job: str, layer: str, view: View) -> list[str]:
+    """Return when each temporary value of the layer's newest version ends, and what applies afterwards."""
+    texts = []
+    for path, one in sorted(view.found.items()):
+        until = one.entry.stamp.until
+        if until is not None and (one.layer, one.entry.version) == (layer, view.versions[layer]):
+            then = store.get(job, until).found.get(path)
+            text = f"then {_text(path, then.value)} of layer {then.layer}" if then else "then no layer sets the key"
+            texts.append(f"{name_of(path)}: {_text(path, one.value)} until {moment(until)}, {text}")
+    return texts
 
 
 def delete(target: Target, job: str, common: Common) -> None:
@@ -357,7 +371,7 @@ def history_of(found: Mapping[str, Any], now: float) -> list[tuple[float, str]]:
 def _change_text(change: Mapping[str, Any]) -> str:
     """Return a change as one line, such as `oncall v2, ann: parallelism.work: 3 -> 4 until 21:30  backfill`."""
     stamp = change["stamp"]
-    old = {tuple(one["path"]): one for one in change["before"] if not _has_ended(one, stamp["at"])}
+    old = {tuple(one["path"]): one for one in change["before"]}
     new = {tuple(one["path"]): one for one in change["after"]}
     keys = [
         f"{'.'.join(path)}: {_shown(old.get(path))} -> {_shown(new.get(path))}"
@@ -373,25 +387,24 @@ def _ends(changes: Iterable[Mapping[str, Any]], now: float) -> list[tuple[float,
     open_ends: dict[tuple[str, ...], tuple[float, str]] = {}
     ends = []
     for change in changes:
+        now = max(now, change["stamp"]["at"])  # the clock of the change's host may be ahead
         for one in (*change["before"], *change["after"]):
             end = open_ends.pop((change["layer"], *one["path"]), None)
             ends += [end] if end is not None and end[0] <= change["stamp"]["at"] else []
         for one in change["after"]:
             if one["stamp"]["until"] is not None:
-                text = f"{change['layer']}: {'.'.join(one['path'])}: {_value(one)} -> not set  (expired)"
+                text = f"{change['layer']}: {'.'.join(one['path'])}: {_value(one)} -> {_shown(one['under'])}  (expired)"
                 open_ends[change["layer"], *one["path"]] = one["stamp"]["until"], text
     return [*ends, *(end for end in open_ends.values() if end[0] <= now)]
 
 
-def _has_ended(entry: Mapping[str, Any], at: float) -> bool:
-    until = entry["stamp"]["until"]
-    return until is not None and until <= at
-
-
 def _value(entry: Mapping[str, Any]) -> str:
-    value = entry["value"]
-    text = format_bytes(value) if entry["path"][-1] == "ram" and isinstance(value, int) else str(value)
-    if list(entry["path"]) == ["definition"]:
+    return _text(tuple(entry["path"]), entry["value"])
+
+
+def _text(path: Path, value: Any) -> str:
+    text = format_bytes(value) if path[-1] == "ram" and isinstance(value, int) else str(value)
+    if path == ("definition",):
         text = text[:12]
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}..."
 
@@ -422,7 +435,8 @@ def promise_texts(scaler: Mapping[str, Any]) -> list[str]:
 def _by(one: Mapping[str, Any] | None) -> str:
     if one is None:
         return ", from the program"
-    return f", {one['layer']}" + (f" until {moment(one['until'])}" if one["until"] else "")
+    then = f", then {one['then']}" if one["then"] is not None else ""
+    return f", {one['layer']}" + (f" until {moment(one['until'])}{then}" if one["until"] else "")
 
 
 # ---- the manager ----------------------------------------------------------------------------
@@ -530,7 +544,15 @@ def manager_status(target: Target, as_json: bool, common: Common) -> None:
             say(f"no {part} is active; the syncer starts one when a job has scale.max or slo.lag_s")
         else:
             say(f"The {part} has been active{where_of(one)} since {moment(one.since)}")
+            if part == SYNCER and _is_here(one) and (problem := _command_problem(session)):
+                warn(problem)
     say(f"{counted(len(store.names()), 'job')} in cluster {target.cluster}")
+
+
+def _command_problem(session: Session) -> str:
+    with suppress(ConfigError):  # a warning was printed
+        return command_problem(read_command(session.conf_dirs(), session.target.cluster))
+    return ""
 
 
 def _is_here(acting: Acting) -> bool:

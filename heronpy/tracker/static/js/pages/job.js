@@ -102,7 +102,7 @@ export function Job({ place, alone }) {
     ${scaler.at !== null && scaler.is_old && html`<p class="flow warn" role="status">The figures are from <${When} at=${scaler.at} />.</p>`}
     ${facts.length > 0 && html`<${Facts} items=${facts} />`}
     <${Table} columns=${columns} rows=${rows} name=${(row) => row.component} caption="tasks of the job" />
-    ${pinned.length > 0 && html`<h3>set manually</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.why && `: ${one.why}`} ${button('remove', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again; the scaler continues from the number of tasks that runs.' })}</li>`)}</ul>`}
+    ${pinned.length > 0 && html`<h3>set manually</h3><ul class="pins">${pinned.map(([name, one]) => html`<li key=${name}><b>${name} = ${String(one.value)}</b> by ${one.who}, <${When} at=${one.at} />${one.until && html`, until <${When} at=${one.until} />`}${one.then !== null && `, then ${String(one.then)}`}${one.why && `: ${one.why}`} ${button('remove', { about: name, body: { unset: [name] }, says: 'The value of the other layers or of the program applies again; the scaler continues from the number of tasks that runs.' })}</li>`)}</ul>`}
     <${Later}><${Minutes} job=${job} /><//>
     <h3>last decisions and changes</h3>
     <ul class="changes" tabindex="0" aria-label="last decisions and changes">${reasons.sort(([one], [other]) => other - one).slice(0, REASONS_SHOWN).map(([at, ...text], number) => html`<li key=${number}><${When} at=${at} /> ${text}</li>`)}</ul>
