@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from heronpy.common.backoff import backoff_s
 from heronpy.jobs.documents import FORMAT, Leaves
-from heronpy.jobs.plans import Check, Commit, Pairs, Plan, Prove, Seen, Start, Step, Stop, pairs_of, plan_of
+from heronpy.jobs.plans import Check, Commit, End, Pairs, Plan, Prove, Seen, Start, Step, Stop, pairs_of, plan_of
 from heronpy.scaling.capacity import Allotted
 
 RETRY_S: Final = 30.0
@@ -146,7 +146,8 @@ def waits(running: Running, now: float) -> bool:
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    if running.plan is None or running.state == "QUARANTINED" or waits(running, now):
+    given_up = running.state == "QUARANTINED" and not running.retry_at
+    if running.plan is None or given_up or waits(running, now):
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step
 
@@ -169,7 +170,7 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
     """Return the job after the running step has failed: completed steps are undone, and a failed undo is retried.
 
     A version that fails after its start is not retried if another version was stopped for it, because each retry would
-    stop the other version again.
+    stop the other version again. The start of the previous version is retried until it succeeds.
     """
     plan = running.plan
     assert plan is not None
@@ -181,8 +182,9 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
             failure = f"{running.failure.partition(_NOT_EITHER)[0]}{_NOT_EITHER}{failure}"
         return replace(running, plan=plan.undone(now), state="UNDOING", tries=tries, failure=failure)
     if fatal or plan.tries + 1 >= TRIES_MAX:
-        text = f"{running.failure}, and the change could not be undone: {failure}"
-        return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text)
+        text = f"{running.failure.partition(_NOT_UNDONE)[0]}{_NOT_UNDONE}{failure}"
+        again_at = now + AGAIN_S if isinstance(plan.step, (End, Start)) else 0.0
+        return replace(running, state="QUARANTINED", tries=TRIES_MAX, retry_at=again_at, failure=text)
     return replace(running, plan=replace(plan, tries=plan.tries + 1), retry_at=now + _pause_s(plan.tries))
 
 
@@ -201,6 +203,8 @@ def released(running: Running) -> Running:
     return replace(running, tries=0, retry_at=0.0, state="WAITING")
 
 
+#: In the text of a job's failure: precedes the failure of the undo.
+_NOT_UNDONE: Final = ", and the change could not be undone: "
 #: In the text of a job's failure: precedes the failure of the previous version.
 _NOT_EITHER: Final = "; the previous version does not start either: "
 
@@ -249,7 +253,8 @@ def has_died(running: Running) -> bool:
 
 def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
     """Return the job at the end of a plan: the plan is committed, or the previous state is restored."""
-    running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0)
+    failure = running.failure.partition(_NOT_UNDONE)[0]  # an undo that had failed has succeeded
+    running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0, failure=failure)
     if plan.target != running.tried:  # the previous version was started again
         return replace(running, state="QUARANTINED", retry_at=now + AGAIN_S if plan.undoing else 0.0)
     if not plan.undoing:

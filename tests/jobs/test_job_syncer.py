@@ -451,21 +451,51 @@ class TestABrokenDeploy:
         assert given_up.state == "UNDOING" and "did not run without trouble within 600 s" in given_up.failure
         assert isinstance(to_perform(given_up, PROVE_MAX_S), End)
 
-    def test_an_undo_that_fails_is_given_up_after_five_tries_and_goes_on_when_released(self) -> None:
+    def undoing(self) -> Syncing:
+        """A job whose undo of a deploy has failed five times."""
         syncing = synced(DAY)
         syncing.world.broken.add("b" * 64)
         syncing.desired = V2
         while not (syncing.running.plan and syncing.running.plan.undoing):
             syncing.turn()
         for _ in range(TRIES_MAX):
+            syncing.now = max(syncing.now, syncing.running.retry_at)
             assert isinstance(syncing.look(), Start)
             syncing.keep(failed(syncing.running, "the host is away", False, syncing.now))
-            syncing.now = max(syncing.now, syncing.running.retry_at)
         assert syncing.running.state == "QUARANTINED" and syncing.look() is None
+        return syncing
+
+    def test_an_undo_that_fails_goes_on_when_released(self) -> None:
+        syncing = self.undoing()
         assert syncing.running.failure == "'work' crashes, and the change could not be undone: the host is away"
         syncing.keep(released(syncing.running))
         syncing.sync()
-        assert syncing.world.what() == expected(DAY)
+        assert syncing.world.what() == expected(DAY) and syncing.running.failure == "'work' crashes"
+
+    @pytest.mark.parametrize("fatal", [False, True])
+    def test_the_start_of_the_old_version_is_tried_again_until_it_succeeds(self, fatal: bool) -> None:
+        syncing = self.undoing()
+        for _ in range(3):
+            syncing.now += AGAIN_S - 1
+            assert syncing.look() is None
+            syncing.now += 1
+            assert isinstance(syncing.look(), Start)
+            syncing.keep(failed(syncing.running, "the disk is away", fatal, syncing.now))
+            assert syncing.running.failure == "'work' crashes, and the change could not be undone: the disk is away"
+        syncing.now += AGAIN_S
+        running = syncing.sync()
+        assert syncing.world.what() == expected(DAY) and syncing.running.topology_id == syncing.world.id
+        assert (running.state, running.failure, running.plan) == ("QUARANTINED", "'work' crashes", None)
+
+    def test_an_undo_that_leaves_the_topology_running_is_given_up(self) -> None:
+        syncing = synced(DAY)
+        syncing.desired = MORE
+        assert isinstance(syncing.look(), Update)
+        for _ in range(TRIES_MAX + 1):
+            syncing.keep(failed(syncing.running, "the master is away", False, syncing.now))
+            syncing.now = max(syncing.now, syncing.running.retry_at)
+        syncing.now += 1e6
+        assert syncing.running.state == "QUARANTINED" and to_perform(syncing.running, syncing.now) is None
 
 
 def test_a_topology_that_is_not_the_jobs_is_left_alone() -> None:
