@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from heronpy.jobs.syncer import DIED, Running, has_died
+from heronpy.jobs.syncer import AGAIN_S, DIED, Running
 from heronpy.launching.environment import child_environment
 from heronpy.scaling.decisions import Alerted, Cleared, Decision
 
@@ -43,19 +43,23 @@ class Alert(Struct, frozen=True):
 def of_running(job: str, old: Running, new: Running, now: float) -> list[Alert]:
     """Return the alerts for a change of a job's state from `old` to `new`.
 
-    A failed plan causes a second alert when the syncer stops retrying the plan.
+    A failed plan causes a second alert when the syncer stops retrying the plan. Failed restarts of a topology that has
+    died cause none: the alert about its death stays open.
     """
     before, after = _causes(old), _causes(new)
-    given_up = {"plan failed"} if new.state == "QUARANTINED" != old.state else set[str]()
+    restarts = old.plan is not None and old.plan.target == new.leaves != new.tried
+    given_up = {"plan failed"} if new.state == "QUARANTINED" != old.state and not restarts else set[str]()
     fresh = {cause: text for cause, text in after.items() if cause not in before or cause in given_up}
     opened = [Alert(job, "", cause, text, False, now) for cause, text in fresh.items()]
     return opened + [Alert(job, "", cause, text, True, now) for cause, text in before.items() if cause not in after]
 
 
 def _causes(running: Running) -> dict[str, str]:
-    found = {"died": DIED} if has_died(running) else {}
-    if running.failure:
+    found = {"died": DIED} if running.died else {}
+    if running.failure and not (running.died and running.tried == running.leaves):
         given_up = "not retried until the job is changed or released: " if running.state == "QUARANTINED" else ""
+        if given_up and running.plan is not None and running.retry_at:
+            given_up = f"the change is not retried, but its undo is, every {AGAIN_S:g} s: "
         found["plan failed"] = given_up + running.failure
     if running.allotted is not None and not running.allotted.runs:
         found[running.allotted.state.lower()] = running.allotted.why

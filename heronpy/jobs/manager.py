@@ -270,7 +270,7 @@ class Syncing:
         if new.allotted is not None and (old.allotted is None or new.allotted.state != old.allotted.state):
             log.info("job %s is %s in its pool%s", job, new.allotted.state, f": {new.allotted.why}".rstrip(": "))
         said = new.failure[:500] if new.failure != old.failure else ""
-        if syncer.has_died(new) and not syncer.has_died(old):
+        if new.died and not old.died:
             said = syncer.DIED
         if said:
             with suppress(HeronError):

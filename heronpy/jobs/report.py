@@ -19,7 +19,7 @@ from heronpy.jobs.manager import desired_of, minutes_of
 from heronpy.jobs.merge import Found, pins_of
 from heronpy.jobs.plans import Plan, Start
 from heronpy.jobs.store import Scaled, Store, View
-from heronpy.jobs.syncer import Running, has_died
+from heronpy.jobs.syncer import Running
 from heronpy.scaling.capacity import BACK_S
 from heronpy.scaling.estimate import shown_lag
 from heronpy.scaling.explaining import explained
@@ -127,12 +127,13 @@ def started_of(running: Running) -> dict[str, int]:
     has_begun = plan is not None and not plan.undoing and any(isinstance(one, Start) for one in plan.steps[: plan.at])
     leaves = dict(plan.target if plan is not None and has_begun else running.leaves)
     stopped = running.state == "STOPPED" or leaves.get(("run",), "stopped") == "stopped"
+    stopped |= running.died and not has_begun
     return {} if stopped else {path[1]: int(str(n)) for path, n in leaves.items() if path[0] == "parallelism"}
 
 
 def _starts(running: Running) -> bool:
     plan = running.plan
-    return plan is not None and (has_died(running) or any(isinstance(one, Start) for one in plan.steps[: plan.at + 1]))
+    return plan is not None and (running.died or any(isinstance(one, Start) for one in plan.steps[: plan.at + 1]))
 
 
 def look_of(scaled: Scaled, running: Running | None) -> Observation | None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from heronpy.common.backoff import backoff_s
 from heronpy.jobs.documents import FORMAT, Leaves
-from heronpy.jobs.plans import Check, Commit, Pairs, Plan, Prove, Seen, Start, Step, Stop, pairs_of, plan_of
+from heronpy.jobs.plans import Commit, End, Pairs, Plan, Prove, Seen, Start, Step, Stop, pairs_of, plan_of
 from heronpy.scaling.capacity import Allotted
 
 RETRY_S: Final = 30.0
@@ -57,6 +57,8 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     """The allotment in the job's pool; None if the job is in no pool or does not run."""
     started_at: float = 0.0
     """When the manager last started a topology."""
+    died: bool = False
+    """Whether the topology has died, should run, and does not run yet."""
     restarted: int = 0
     """Number of running tasks that had to restart, including those of a topology that died."""
     restarts_avoidable: int = 0
@@ -98,7 +100,7 @@ class Driver(Protocol):
 
 def is_measured(running: Running) -> bool:
     """Whether the scaler can measure a job: its topology runs, and is not being changed."""
-    runs_on = running.state == "QUARANTINED" and running.plan is None and ("run",) in dict(running.leaves)
+    runs_on = running.state == "QUARANTINED" and not (running.plan or running.died) and ("run",) in dict(running.leaves)
     return running.state == "IN_SYNC" or (runs_on and dict(running.leaves)["run",] == "running")
 
 
@@ -146,7 +148,8 @@ def waits(running: Running, now: float) -> bool:
 
 
 def to_perform(running: Running, now: float) -> Step | None:
-    if running.plan is None or running.state == "QUARANTINED" or waits(running, now):
+    given_up = running.state == "QUARANTINED" and not running.retry_at
+    if running.plan is None or given_up or waits(running, now):
         return None
     return None if isinstance(running.plan.step, (Prove, Commit)) else running.plan.step
 
@@ -169,7 +172,7 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
     """Return the job after the running step has failed: completed steps are undone, and a failed undo is retried.
 
     A version that fails after its start is not retried if another version was stopped for it, because each retry would
-    stop the other version again.
+    stop the other version again. The start of the previous version is retried until it succeeds.
     """
     plan = running.plan
     assert plan is not None
@@ -181,14 +184,15 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
             failure = f"{running.failure.partition(_NOT_EITHER)[0]}{_NOT_EITHER}{failure}"
         return replace(running, plan=plan.undone(now), state="UNDOING", tries=tries, failure=failure)
     if fatal or plan.tries + 1 >= TRIES_MAX:
-        text = f"{running.failure}, and the change could not be undone: {failure}"
-        return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text)
+        text = f"{running.failure.partition(_NOT_UNDONE)[0]}{_NOT_UNDONE}{failure}"
+        again_at = now + AGAIN_S if isinstance(plan.step, (End, Start)) else 0.0
+        return replace(running, state="QUARANTINED", tries=TRIES_MAX, retry_at=again_at, failure=text)
     return replace(running, plan=replace(plan, tries=plan.tries + 1), retry_at=now + _pause_s(plan.tries))
 
 
 def left_alone(running: Running, tried: Pairs) -> Running:
     """Return the state of a job that has no topology and should have none; its document counts as attempted."""
-    return replace(running, state="STOPPED", tried=tried, tries=0, retry_at=0.0, failure="")
+    return replace(running, state="STOPPED", tried=tried, tries=0, retry_at=0.0, failure="", died=False)
 
 
 def released(running: Running) -> Running:
@@ -201,6 +205,8 @@ def released(running: Running) -> Running:
     return replace(running, tries=0, retry_at=0.0, state="WAITING")
 
 
+#: In the text of a job's failure: precedes the failure of the undo.
+_NOT_UNDONE: Final = ", and the change could not be undone: "
 #: In the text of a job's failure: precedes the failure of the previous version.
 _NOT_EITHER: Final = "; the previous version does not start either: "
 
@@ -218,52 +224,61 @@ def _begun(
     if seen.alive and seen.topology_id != running.topology_id:
         text = f"topology {seen.topology_id} has the name of the job but does not belong to it"
         text += "; kill that topology and release the job"
-        running = replace(running, topology_id="", drift_since=_since(running, now))
+        running = replace(running, topology_id="", drift_since=_since(running, now), died=False)
         return replace(running, state="QUARANTINED", tries=TRIES_MAX, failure=text)
     plan = plan_of(desired, dict(versions), dict(running.leaves), seen, now, fresh_id)
     if plan is not None:
-        running = replace(running, plan=plan, state="SYNCING", drift_since=_since(running, now))
-        tasks = sum(int(str(n)) for path, n in running.leaves if path[0] == "parallelism")
-        return replace(running, restarted=running.restarted + tasks) if has_died(running) else running
+        return _planned(running, plan, seen, now)
     return _settled(running, seen, now)
 
 
+def _planned(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
+    """Return the job at the beginning of a plan. All tasks of a topology that has died count once as restarted."""
+    died = _should_run(running) and not seen.alive and not seen.finished
+    tasks = sum(int(str(n)) for path, n in running.leaves if path[0] == "parallelism")
+    return replace(
+        running,
+        plan=plan,
+        state="SYNCING",
+        drift_since=_since(running, now),
+        died=died,
+        restarted=running.restarted + (tasks if died and not running.died else 0),
+    )
+
+
+def _should_run(running: Running) -> bool:
+    """Whether neither the last committed document nor the last attempted one stops the topology."""
+    return all(dict(leaves).get(("run",), "stopped") != "stopped" for leaves in (running.leaves, running.tried))
+
+
 def _kept_up(running: Running, seen: Seen, now: float, fresh_id: str) -> Running:
-    """Return a job whose new version is no longer retried; if the previous version has ended, plan to restart it."""
+    """Return a job whose document is no longer retried; if the topology has ended, plan to restart its last version."""
     before = dict(running.leaves)
-    runs = all(leaves.get(("run",), "stopped") != "stopped" for leaves in (before, dict(running.tried)))
-    if not runs or seen.alive or seen.finished:
+    if not _should_run(running) or seen.alive or seen.finished:
         return running
     plan = plan_of(before, dict(running.versions), before, seen, now, fresh_id)
-    return replace(running, plan=plan, state="SYNCING")
-
-
-def has_died(running: Running) -> bool:
-    """Whether a plan starts the topology again because the topology has died."""
-    plan = running.plan
-    if plan is None or plan.undoing or dict(running.leaves).get(("run",), "stopped") == "stopped":
-        return False
-    steps = {type(step) for step in plan.steps}
-    return Start in steps and not steps & {Stop, Check}
+    return _planned(running, plan, seen, now) if plan is not None else running
 
 
 def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
     """Return the job at the end of a plan: the plan is committed, or the previous state is restored."""
-    running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0)
-    if plan.target != running.tried:  # the previous version was started again
-        return replace(running, state="QUARANTINED", retry_at=now + AGAIN_S if plan.undoing else 0.0)
-    if not plan.undoing:
+    failure = running.failure.partition(_NOT_UNDONE)[0]  # an undo that had failed has succeeded
+    died = running.died and not seen.alive and not seen.finished
+    running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0, failure=failure, died=died)
+    if not plan.undoing and plan.target == running.tried:
         return _settled(replace(running, leaves=plan.target, versions=plan.versions), seen, now)
-    if running.tries >= TRIES_MAX:
-        return replace(running, state="QUARANTINED")
-    return replace(running, state="WAITING", retry_at=now + _pause_s(max(0, running.tries - 1)))
+    if running.tries < TRIES_MAX:
+        return replace(running, state="WAITING", retry_at=now + _pause_s(max(0, running.tries - 1)))
+    again_at = now + AGAIN_S if died and plan.target == running.leaves else 0.0
+    return replace(running, state="QUARANTINED", retry_at=again_at)
 
 
 def _settled(running: Running, seen: Seen, now: float) -> Running:
     """Return the job in its desired state, without a pending failure or retry."""
     state: State = "FINISHED" if seen.finished else "IN_SYNC" if seen.alive else "STOPPED"
+    drifted_s = running.drift_s(now)
     return replace(
-        running, state=state, tries=0, retry_at=0.0, failure="", drifted_s=running.drift_s(now), drift_since=None
+        running, state=state, tries=0, retry_at=0.0, failure="", drifted_s=drifted_s, drift_since=None, died=False
     )
 
 
@@ -272,9 +287,9 @@ def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
     if seen.topology_id == step.topology_id and seen.trouble:
         return seen.trouble
     if seen.topology_id != step.topology_id or not seen.alive:
-        return f"topology {step.topology_id} has ended right after its start"
+        return "the topology has ended right after its start"
     late = abs(now - plan.since) >= PROVE_MAX_S  # a time before `since` means that the clock was set back
-    return f"topology {step.topology_id} did not run without trouble within {PROVE_MAX_S:g} s" if late else ""
+    return f"the topology did not run without trouble within {PROVE_MAX_S:g} s" if late else ""
 
 
 def _unproven(running: Running, plan: Plan, seen: Seen) -> Running:

@@ -24,7 +24,6 @@ from heronpy.jobs.syncer import (
     StepError,
     advance,
     failed,
-    has_died,
     released,
     succeeded,
     taken_over,
@@ -285,6 +284,62 @@ def test_what_died_is_started_again_without_a_check() -> None:
     assert (over.cause, over.over) == ("died", True)
 
 
+class TestATopologyThatCannotBeRestarted:
+    """Its job has not changed."""
+
+    def alerts(self, syncing: Syncing, looks: int) -> list[tuple[str, bool]]:
+        """The alerts of this many looks, one at the end of each pause; each start fails."""
+        told = []
+        for _ in range(looks):
+            while True:
+                before, step = syncing.running, syncing.look()
+                told += of_running("Day", before, syncing.running, syncing.now)
+                if step is None:
+                    break
+                before = syncing.running
+                if isinstance(step, Start):
+                    syncing.keep(failed(before, "the engine refuses it", False, syncing.now))
+                else:
+                    syncing.keep(succeeded(before, syncing.world.perform(step), syncing.now))
+                told += of_running("Day", before, syncing.running, syncing.now)
+            syncing.now = max(syncing.now + 1, syncing.running.retry_at)
+        return [(one.cause, one.over) for one in told]
+
+    def dead(self) -> Syncing:
+        syncing = synced(DAY)
+        syncing.world.alive = False
+        return syncing
+
+    def test_is_started_every_five_minutes_with_one_alert_until_it_runs(self) -> None:
+        syncing = self.dead()
+        assert self.alerts(syncing, TRIES_MAX - 1) == [("died", False)] and syncing.running.state == "WAITING"
+        for _ in range(3):
+            at = syncing.now
+            assert self.alerts(syncing, 1) == [] and syncing.now == at + AGAIN_S
+            assert (syncing.running.state, syncing.running.failure) == ("QUARANTINED", "the engine refuses it")
+        assert syncing.running.died and syncing.running.restarted == 4, "each task counts once"
+        down = syncing.running
+        assert syncing.sync().state == "IN_SYNC" and syncing.world.what() == expected(DAY)
+        (over,) = of_running("Day", down, syncing.running, syncing.now)
+        assert (over.cause, over.over, syncing.running.died) == ("died", True, False)
+
+    def test_the_alert_is_over_when_it_is_stopped(self) -> None:
+        syncing = self.dead()
+        self.alerts(syncing, TRIES_MAX + 1)
+        syncing.desired = DAY | {("run",): "stopped"}
+        assert self.alerts(syncing, 1) == [("died", True)] and syncing.running.state == "STOPPED"
+
+    def test_a_change_meanwhile_that_fails_has_its_own_alert(self) -> None:
+        syncing = self.dead()
+        self.alerts(syncing, TRIES_MAX + 1)
+        syncing.desired = V2
+        assert self.alerts(syncing, TRIES_MAX) == [("plan failed", False)] * 2 and syncing.running.died
+        assert self.alerts(syncing, 3) == [] and syncing.running.died, "the version before is tried again"
+        syncing.now = syncing.running.retry_at
+        assert syncing.sync().state == "QUARANTINED" and syncing.world.what() == expected(DAY)
+        assert not syncing.running.died and syncing.running.retry_at == 0
+
+
 def test_what_is_stopped_or_changed_by_people_has_not_died() -> None:
     syncing = synced(DAY)
     for desired in (DAY | {("run",): "stopped"}, DAY, V2):
@@ -292,7 +347,7 @@ def test_what_is_stopped_or_changed_by_people_has_not_died() -> None:
         for _ in range(10):
             if not syncing.turn():
                 break
-            assert not has_died(syncing.running)
+            assert not syncing.running.died
     assert syncing.running.restarted == 0
 
 
@@ -451,21 +506,51 @@ class TestABrokenDeploy:
         assert given_up.state == "UNDOING" and "did not run without trouble within 600 s" in given_up.failure
         assert isinstance(to_perform(given_up, PROVE_MAX_S), End)
 
-    def test_an_undo_that_fails_is_given_up_after_five_tries_and_goes_on_when_released(self) -> None:
+    def undoing(self) -> Syncing:
+        """A job whose undo of a deploy has failed five times."""
         syncing = synced(DAY)
         syncing.world.broken.add("b" * 64)
         syncing.desired = V2
         while not (syncing.running.plan and syncing.running.plan.undoing):
             syncing.turn()
         for _ in range(TRIES_MAX):
+            syncing.now = max(syncing.now, syncing.running.retry_at)
             assert isinstance(syncing.look(), Start)
             syncing.keep(failed(syncing.running, "the host is away", False, syncing.now))
-            syncing.now = max(syncing.now, syncing.running.retry_at)
         assert syncing.running.state == "QUARANTINED" and syncing.look() is None
+        return syncing
+
+    def test_an_undo_that_fails_goes_on_when_released(self) -> None:
+        syncing = self.undoing()
         assert syncing.running.failure == "'work' crashes, and the change could not be undone: the host is away"
         syncing.keep(released(syncing.running))
         syncing.sync()
-        assert syncing.world.what() == expected(DAY)
+        assert syncing.world.what() == expected(DAY) and syncing.running.failure == "'work' crashes"
+
+    @pytest.mark.parametrize("fatal", [False, True])
+    def test_the_start_of_the_old_version_is_tried_again_until_it_succeeds(self, fatal: bool) -> None:
+        syncing = self.undoing()
+        for _ in range(3):
+            syncing.now += AGAIN_S - 1
+            assert syncing.look() is None
+            syncing.now += 1
+            assert isinstance(syncing.look(), Start)
+            syncing.keep(failed(syncing.running, "the disk is away", fatal, syncing.now))
+            assert syncing.running.failure == "'work' crashes, and the change could not be undone: the disk is away"
+        syncing.now += AGAIN_S
+        running = syncing.sync()
+        assert syncing.world.what() == expected(DAY) and syncing.running.topology_id == syncing.world.id
+        assert (running.state, running.failure, running.plan) == ("QUARANTINED", "'work' crashes", None)
+
+    def test_an_undo_that_leaves_the_topology_running_is_given_up(self) -> None:
+        syncing = synced(DAY)
+        syncing.desired = MORE
+        assert isinstance(syncing.look(), Update)
+        for _ in range(TRIES_MAX + 1):
+            syncing.keep(failed(syncing.running, "the master is away", False, syncing.now))
+            syncing.now = max(syncing.now, syncing.running.retry_at)
+        syncing.now += 1e6
+        assert syncing.running.state == "QUARANTINED" and to_perform(syncing.running, syncing.now) is None
 
 
 def test_a_topology_that_is_not_the_jobs_is_left_alone() -> None:

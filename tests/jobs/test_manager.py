@@ -181,7 +181,8 @@ def test_what_the_scaler_measures() -> None:
     runs = Running("", "Day-1", ((("run",), "running"),), state="QUARANTINED")
     assert is_measured(replace(runs, state="IN_SYNC")) and is_measured(runs) and barred(runs)
     stopped = replace(runs, leaves=((("run",), "stopped"),))
-    assert not any(map(is_measured, (stopped, replace(runs, leaves=()), replace(runs, state="SYNCING"))))
+    others = stopped, replace(runs, leaves=()), replace(runs, state="SYNCING"), replace(runs, died=True)
+    assert not any(map(is_measured, others))
     assert barred(None) == barred(replace(runs, state="IN_SYNC")) == ""
 
 
