@@ -347,10 +347,11 @@ class Records:
     def packing_plan(self, name: str) -> plan_pb2.PackingPlan:
         return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
 
-    def refuse_job(self, name: str, instead: str) -> None:
+    def refuse_job(self, name: str, instead: str, kills: bool = False) -> None:
         """Raise ClusterError if a job controls the topology and would undo a change.
 
-        `instead` is the verb of `heron job`, with its arguments, that makes the change.
+        `instead` is the verb of `heron job`, with its arguments, that makes the change. A job that is being stopped
+        does not undo a change that `kills` the topology.
         """
         if not self.state.exists(paths.job(name)):
             return
@@ -358,6 +359,8 @@ class Records:
         record, running = self.record(name), {}
         with suppress(ValueError):  # it is damaged, so no manager acts on it
             running = json.loads(content)
+        if kills and [["run"], "stopped"] in running.get("tried", []):
+            return
         if record is None or running.get("plan") or running.get("topology_id") == record.topology_id:
             raise ClusterError(f"topology '{name}' is controlled by its job; change the job: heron job {instead}")
 

@@ -236,6 +236,7 @@ class TopologyDriver:
             plan_version=packing.version,
             running_s=running_s,
             trouble=trouble,
+            waits="" if trouble or running_s else _waits(session.containers(job), status),
         )
 
     def _look(
@@ -487,6 +488,15 @@ _NO_FAULT: Final = frozenset(
         control_pb2.EXIT_RESTARTED,
     }
 )
+
+
+def _waits(told: control_pb2.ContainersReply | None, status: control_pb2.StatusReply | None) -> str:
+    """Return what a topology waits for before it runs; "" if it does not wait."""
+    queued = next((one for one in (told.containers if told is not None else ()) if one.phase == "QUEUED"), None)
+    if queued is not None and not queued.exit_reason:
+        return f"{queued.name} is in the queue" + (f": {queued.exit_detail}" if queued.exit_detail else "")
+    waits = status is not None and lifecycle_name(status.lifecycle) == "WAITING"
+    return (status.cause or "the topology is WAITING") if waits and status is not None else ""
 
 
 def ended_text(status: control_pb2.StatusReply, raised: Collection[control_pb2.ExceptionReport]) -> str:

@@ -41,6 +41,8 @@ class Seen(Struct, frozen=True):
     """Seconds for which all tasks have been running or paused without trouble."""
     trouble: str = ""
     """One sentence about a part that crashes, has failed, is down or hangs; "" if there is no trouble."""
+    waits: str = ""
+    """What the topology waits for before it runs, such as the queue of an engine; "" if it does not wait."""
 
 
 class _Step(Struct, frozen=True):

@@ -86,7 +86,7 @@ def row(store: Store, name: str) -> dict[str, Any]:
         "state": state_of(running),
         "plan": plan_text(running.plan) if running.plan is not None else "",
         "drift_s": round(running.drift_s(time.time()), 1),
-        "why": running.failure or why_less(running),
+        "why": running.failure or running.waits or why_less(running),
     }
 
 
@@ -104,6 +104,7 @@ def shown(store: Store, job: str) -> dict[str, Any]:
         "capacity": why_less(running),
         "topology_id": running.topology_id,
         "plan": plan_text(running.plan) if running.plan is not None else None,
+        "waits": running.waits,
         "failure": running.failure,
         "runs": runs_text(running),
         "blamed": blamed(view, running),

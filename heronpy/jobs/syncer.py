@@ -57,6 +57,8 @@ class Running(Struct, frozen=True, forbid_unknown_fields=True):
     """The allotment in the job's pool; None if the job is in no pool or does not run."""
     started_at: float = 0.0
     """When the manager last started a topology."""
+    waits: str = ""
+    """What the started topology waits for, such as the queue of an engine."""
     died: bool = False
     """Whether the topology has died, should run, and does not run yet."""
     restarted: int = 0
@@ -132,6 +134,10 @@ def advance(
             return _ended(running, plan, seen, now)
         if plan.is_done(seen):
             running = replace(running, plan=replace(plan, at=plan.at + 1, since=now, tries=0))
+        elif isinstance(plan.step, Prove) and seen.waits != running.waits:
+            running = replace(running, waits=seen.waits)
+        elif isinstance(plan.step, Prove) and seen.waits and plan.since != now:
+            running = replace(running, plan=replace(plan, since=now))  # the time limit begins after the wait
         elif isinstance(plan.step, Prove) and (problem := _unproved(plan, plan.step, seen, now)):
             running = failed(running, problem, False, now)
         elif isinstance(plan.step, Prove) and desired.get(("run",)) == "stopped":
@@ -180,6 +186,8 @@ def failed(running: Running, failure: str, fatal: bool, now: float) -> Running:
         stopped = any(isinstance(step, Stop) and step.again is not None for step in plan.steps[: plan.at])
         fatal |= stopped and isinstance(plan.step, Prove)
         tries = TRIES_MAX if fatal else running.tries + 1
+        if dict(plan.target).get(("run",)) == "stopped" and not fatal:
+            tries = min(tries, TRIES_MAX - 1)  # a topology that should not run is stopped as soon as this is possible
         if plan.target != running.tried:
             failure = f"{running.failure.partition(_NOT_EITHER)[0]}{_NOT_EITHER}{failure}"
         return replace(running, plan=plan.undone(now), state="UNDOING", tries=tries, failure=failure)
@@ -264,7 +272,9 @@ def _ended(running: Running, plan: Plan, seen: Seen, now: float) -> Running:
     """Return the job at the end of a plan: the plan is committed, or the previous state is restored."""
     failure = running.failure.partition(_NOT_UNDONE)[0]  # an undo that had failed has succeeded
     died = running.died and not seen.alive and not seen.finished
-    running = replace(running, plan=None, topology_id=seen.topology_id, retry_at=0.0, failure=failure, died=died)
+    running = replace(
+        running, plan=None, topology_id=seen.topology_id, retry_at=0.0, failure=failure, died=died, waits=""
+    )
     if not plan.undoing and plan.target == running.tried:
         return _settled(replace(running, leaves=plan.target, versions=plan.versions), seen, now)
     if running.tries < TRIES_MAX:
@@ -294,7 +304,7 @@ def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
 
 def _unproven(running: Running, plan: Plan, seen: Seen) -> Running:
     """Return the job without its plan, before the topology that the plan started is proved."""
-    return replace(running, plan=None, topology_id=seen.topology_id, leaves=plan.target, versions=plan.versions)
+    return replace(running, plan=None, topology_id=seen.topology_id, leaves=plan.target, versions=plan.versions, waits="")
 
 
 def _since(running: Running, now: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from heronpy.cli.change import jobs
 from heronpy.cli.look.doctor import job_alerts
 from heronpy.cli.output import moment
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.records import Records
 from heronpy.common.folders import make_folders
 from heronpy.common.host import this_host
 from heronpy.health.signals import Signals
@@ -274,3 +276,17 @@ def test_the_doctor_shows_the_open_alerts_of_the_job() -> None:
     seen = Signals("Day", control_pb2.LIFE_RUNNING, "", 60.0, job=True)
     assert job_alerts(session, seen) == ["work waits"]
     assert job_alerts(session, replace(seen, job=False)) == job_alerts(session, replace(seen, topology="Night")) == []
+
+
+@pytest.mark.parametrize("run", ["stopped", "running"])
+def test_the_topology_of_a_job_may_be_killed_once_the_job_is_being_stopped(run: str) -> None:
+    state = MemoryStateManager(MemoryStore())
+    make_job(state)
+    tried = ((("run",), run),)
+    state.create(paths.running_job("Day"), msgspec.json.encode(Running("a", "Day-1", tried=tried)))
+    session: Any = SimpleNamespace(state=state, record=lambda name: SimpleNamespace(topology_id="Day-1"))
+    refused: Any = nullcontext() if run == "stopped" else pytest.raises(ClusterError, match="controlled by its job")
+    with refused:
+        Records.refuse_job(session, "Day", "stop local Day", kills=True)
+    with pytest.raises(ClusterError, match="change the job: heron job stop local Day"):
+        Records.refuse_job(session, "Day", "stop local Day")

@@ -284,6 +284,18 @@ def test_what_died_is_started_again_without_a_check() -> None:
     assert (over.cause, over.over) == ("died", True)
 
 
+def test_a_stop_that_is_not_possible_yet_is_tried_until_it_is() -> None:
+    syncing = synced(DAY)
+    syncing.desired = DAY | {("run",): "stopped"}
+    for _ in range(4 * TRIES_MAX):
+        step = syncing.look()
+        if isinstance(step, Stop):
+            syncing.keep(failed(syncing.running, "topology 'Day' is DEGRADED", False, syncing.now))
+        assert syncing.look() is None and syncing.running.state == "WAITING"
+        syncing.now = syncing.running.retry_at
+    assert syncing.sync().state == "STOPPED"
+
+
 class TestATopologyThatCannotBeRestarted:
     """Its job has not changed."""
 
@@ -505,6 +517,19 @@ class TestABrokenDeploy:
         given_up = advance(waiting, DAY, {}, slow, PROVE_MAX_S, "x")
         assert given_up.state == "UNDOING" and "did not run without trouble within 600 s" in given_up.failure
         assert isinstance(to_perform(given_up, PROVE_MAX_S), End)
+
+    def test_time_in_a_queue_is_no_part_of_the_time_limit(self) -> None:
+        plan = plan_of(DAY, {}, {}, Seen(), 0.0, "new")
+        assert plan is not None
+        running = Running("a", plan=msgspec.structs.replace(plan, at=2), state="SYNCING")
+        queued = Seen("new", alive=True, waits="container 1 is in the queue")
+        for hour in range(24):
+            running = advance(running, DAY, {}, queued, 3600.0 * hour, "x")
+            assert (running.state, running.waits) == ("SYNCING", queued.waits)
+        at, slow = 23 * 3600.0, Seen("new", alive=True, running_s=10.0)
+        running = advance(running, DAY, {}, slow, at + PROVE_MAX_S - 1, "x")
+        assert (running.state, running.waits) == ("SYNCING", "")
+        assert advance(running, DAY, {}, slow, at + PROVE_MAX_S, "x").state == "UNDOING"
 
     def undoing(self) -> Syncing:
         """A job whose undo of a deploy has failed five times."""

@@ -316,6 +316,7 @@ def unset_text(keys: Collection[str], target: Target, job: str) -> str:
 def lines_of(found: Mapping[str, Any], target: Target, origin: bool = False) -> list[str]:
     """Return the lines of `heron job show` for a job."""
     plan = f", {found['plan']}" if found["plan"] else ""
+    plan += f", {found['waits']}" if found["waits"] else ""
     layers = ", ".join(f"{name} v{found['versions'][name]}" for name in LAYERS if found["versions"][name])
     lines = [f"job {found['job']} is {found['state']}{plan}; {layers}"]
     if found["failure"]:

@@ -13,7 +13,7 @@ from heronpy.common.units import counted
 def kill(target: Target, topology: str, timeout_s: float | None, force: bool, as_json: bool, common: Common) -> None:
     """Stop a topology, remove it, and print where its logs and checkpoints are kept."""
     session = Session(target, common, lenient=True, warn=warning)
-    session.refuse_job(topology, f"stop {target} {topology}")
+    session.refuse_job(topology, f"stop {target} {topology}", kills=True)
     record, outcome, newest = remove(session, topology, timeout_s, force=force, waits=warn)
     if outcome.unswept:
         warning(f"files of unfinished checkpoints remain in the store: {outcome.unswept}")
