@@ -160,7 +160,7 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
 
 def _check_above(path: Path, what: str) -> None:
     """Raise ConfigError if another user could rename or replace a parent of the path or a link on the way to it."""
-    trusted = _trusted_owners()
+    trusted = trusted_owners()
     for above in _way_to(path):
         try:
             status = os.lstat(above)
@@ -205,7 +205,7 @@ def _way_to(path: Path) -> Iterator[Path]:
                 yield here
 
 
-def _trusted_owners() -> set[int]:
+def trusted_owners() -> set[int]:
     """Return the users who may own parents of this user's folders: this user and root.
 
     In a user namespace, the root user of the machine may have no number and appear as the overflow user.

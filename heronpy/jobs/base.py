@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import another_user, trusted_owners
 from heronpy.common.settings import JOBS_FILE, read_yaml
 from heronpy.common.units import parse_bytes
 from heronpy.jobs.documents import Leaves, leaves_of
@@ -61,11 +63,35 @@ def read_quotas(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> di
     return found
 
 
-def read_command(conf_dirs: Iterable[str | os.PathLike[str]], cluster: str) -> tuple[str, ...]:
+def read_command(conf_dirs: Sequence[str | os.PathLike[str]], cluster: str) -> tuple[str, ...]:
     commands = _each(
         conf_dirs, cluster, lambda found: [_command_of(found[one]) for one in found if one == ALERT_COMMAND]
     )
+    files = [file for file in (Path(folder) / cluster / JOBS_FILE for folder in conf_dirs) if file.is_file()]
+    for file, those in zip(files, commands, strict=True):
+        if any(those):
+            _check_owners(file)
     return next((one for those in reversed(commands) for one in those), ())
+
+
+def _check_owners(file: Path) -> None:
+    """Raise ConfigError if a user other than this one and root could change the file, and so name the program to run.
+
+    Members of the file's group may change it: that is an administrator's choice.
+    """
+    trusted = trusted_owners()
+    for path in (file, file.parent, file.parent.parent):
+        status = path.stat()
+        if status.st_uid not in trusted:
+            who = f"belongs to {another_user(status.st_uid)}"
+        elif status.st_mode & stat.S_IWOTH:
+            who = "can be changed by every user"
+        else:
+            continue
+        raise ConfigError(
+            f"{file}: '{ALERT_COMMAND}' is refused, because {path} {who}; the program would run as you, so use a folder"
+            " that you own"
+        )
 
 
 def command_problem(command: Sequence[str]) -> str:

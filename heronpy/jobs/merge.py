@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.nearest import did_you_mean
+from heronpy.common.redaction import redacted
 from heronpy.jobs.documents import (
     LAYERS,
     LEAVES_MAX,
@@ -323,4 +324,6 @@ def _same(one: Entry | None, other: Entry | None) -> bool:
 
 
 def _became(entry: Entry | None) -> str:
-    return f"set to {entry.value!r:.200}" if entry else "unset"
+    if entry is None:
+        return "unset"
+    return f"set to {entry.value!r:.200}" if redacted(entry.value, name_of(entry.path)) == entry.value else "set"

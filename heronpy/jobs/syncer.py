@@ -304,7 +304,8 @@ def _unproved(plan: Plan, step: Prove, seen: Seen, now: float) -> str:
 
 def _unproven(running: Running, plan: Plan, seen: Seen) -> Running:
     """Return the job without its plan, before the topology that the plan started is proved."""
-    return replace(running, plan=None, topology_id=seen.topology_id, leaves=plan.target, versions=plan.versions, waits="")
+    running = replace(running, plan=None, topology_id=seen.topology_id, waits="")
+    return replace(running, leaves=plan.target, versions=plan.versions)
 
 
 def _since(running: Running, now: float) -> float:

@@ -311,7 +311,7 @@ def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
             raise ConfigError(f"'{text}' has no key; write component:key:value")
         return head, key, value
     # A value may contain colons; component names rarely contain a dot, keys mostly do.
-    if ":" in rest and "." not in head and re.match(r"[A-Za-z_][\w.\-]*:", rest):
+    if ":" in rest and "." not in head and re.match(r"[A-Za-z_][\w.\-]*:(?!//)", rest):
         raise ConfigError(
             f"the topology has no component '{head}'{did_you_mean(head, known)}; it has {', '.join(known)}"
         )

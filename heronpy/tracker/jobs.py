@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Struct
 
 from heronpy.common.errors import ConfigError, HeronError, NoNodeError
+from heronpy.common.redaction import redacted, redacted_texts
 from heronpy.tracker.calls import TIME_MAX, Call, Param, Table
 from heronpy.tracker.guard import Problem, Scope
 from heronpy.tracker.reading import V1
@@ -163,7 +164,7 @@ async def _change(call: Call, what: str, do: Callable[[Call, Store], dict[str, A
         outcome = "done"
         return found
     except Exception as error:
-        outcome = str(error)
+        outcome = f"failed: {error.type}" if isinstance(error, Problem) else "failed"  # the text may quote values
         raise
     finally:
         call.tracker.changed(call.asker, what, f"job {call.path['cluster']}/{call.path['job']}", outcome)
@@ -188,6 +189,10 @@ def _changed(call: Call, store: Store) -> dict[str, Any]:
     given = [one for one in (body.set, body.unset, body.revert) if one is not None]
     if len(given) != 1 or (body.for_s is not None and body.set is None):
         raise Problem(400, "bad-request", "a change contains exactly one of set, unset and revert; for_s needs set")
+    if "settings" in (body.set or ()):
+        # Some settings name programs to run, so they need more than a token.
+        fix = f"use the command: heron job set {call.path['cluster']} {name} settings.KEY=VALUE"
+        raise Problem(403, "forbidden", "settings cannot be set at the tracker", fix)
     check_by_hand(layer, body.set or ())
     who = f"{call.asker.who} at the tracker"[-100:]
     view: View
@@ -197,7 +202,7 @@ def _changed(call: Call, store: Store) -> dict[str, Any]:
         view = store.unset(name, layer, body.unset, version, who, body.why)
     else:
         view = store.revert(name, layer, body.revert or 0, version, who, body.why)
-    return {"job": name, "versions": view.versions, "document": nested(values_of(view.found))}
+    return {"job": name, "versions": view.versions, "document": redacted(nested(values_of(view.found)))}
 
 
 def _released(call: Call, store: Store) -> dict[str, Any]:
@@ -223,7 +228,7 @@ def _shown(session: Session, name: str) -> dict[str, Any]:
     from heronpy.jobs.report import shown
 
     found = shown(_store(session), name)
-    return found | {"version": sum(found["versions"].values()), "kept": _is_kept(session)}
+    return without_secrets(found) | {"version": sum(found["versions"].values()), "kept": _is_kept(session)}
 
 
 def _row(store: Store, name: str) -> dict[str, Any]:
@@ -257,22 +262,47 @@ async def _seen(call: Call, found: list[dict[str, Any]]) -> list[dict[str, Any]]
     for row, one in zip(found, watched, strict=True):
         row["running"] = one.summary().tasks_up if one is not None else 0
         row["place"] = {"role": one.record.role, "environ": one.record.environ} if one is not None else None
-    return found if call.asker.may_all else [without_reasons(one) for one in found]
+    return found if call.asker.may_all else [without_settings(one) for one in found]
+
+
+def without_secrets(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a job without passwords and keys, which no token shows."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [shown(one) for one in value]
+        if not isinstance(value, dict):
+            return redacted_texts(value)
+        found = {key: shown(one) for key, one in value.items()}
+        if isinstance(value.get("path"), list | tuple):  # an entry of a layer
+            found["value"] = redacted(value.get("value"), ".".join(map(str, value["path"])))
+        return found
+
+    origin = {name: one | {"value": redacted(one["value"], name)} for name, one in found["origin"].items()}
+    return {**shown(found), "document": redacted(found["document"]), "origin": origin}
+
+
+def without_settings(job: dict[str, Any]) -> dict[str, Any]:
+    """Return a job without its settings, and without texts from users and user code."""
+    names = {"document", "origin", "blamed", "ignored"} & job.keys()
+    kept = {
+        key: {name: one for name, one in job[key].items() if name.partition(".")[0] not in SETTINGS}
+        if isinstance(job[key], dict)
+        else [name for name in job[key] if name.partition(".")[0] not in SETTINGS]
+        for key in names
+    }
+    return cast(dict[str, Any], without_reasons(job | kept))
 
 
 def without_reasons(found: Any) -> Any:
-    """Return a job without its settings, and without texts from users and user code."""
+    """Return a part of a job without settings, and without texts from users and user code."""
     if isinstance(found, list | tuple):
         return [without_reasons(one) for one in found if not (isinstance(one, dict) and _is_setting(one.get("path")))]
     if not isinstance(found, dict):
         return found
     shown: dict[str, Any] = {}
     for key, value in found.items():
-        if key in ("document", "origin"):
-            value = {name: one for name, one in value.items() if name.partition(".")[0] not in SETTINGS}
-        if key == "blamed":
-            shown[key] = [name for name in value if name.partition(".")[0] not in SETTINGS]
-        elif key in _REASONS and value:
+        if key in _REASONS and value and not isinstance(value, dict):
             shown[key] = [UNSEEN for _ in value] if isinstance(value, list | tuple) else UNSEEN
         else:
             shown[key] = without_reasons(value)

@@ -339,3 +339,7 @@ def test_a_refused_deactivation_stops_nothing(heron: Heron, wordy: FakeTopology)
     refused = heron("stop", "local", "wordy", "--drain")
     assert refused.code == 1 and "'wordy' is STARTING" in refused.err
     assert "kill_topology" not in [name for name, _ in wordy.asked]
+
+
+def test_the_value_of_a_topologys_key_may_be_an_address() -> None:
+    assert split_setting("broker:amqp://host:5672", ["count"]) == ("", "broker", "amqp://host:5672")

@@ -30,7 +30,7 @@ from heronpy.common.setting_types import PackingSettings
 from heronpy.common.topology_keys import TOPOLOGY_RELIABILITY_MODE
 from heronpy.jobs.alerting import Alerts
 from heronpy.jobs.allotting import Allotting, allotting_of
-from heronpy.jobs.base import read_base
+from heronpy.jobs.base import read_base, read_command
 from heronpy.jobs.differ import Difference
 from heronpy.jobs.documents import Leaves
 from heronpy.jobs.driver import TopologyDriver, _seen_leaves, ended_text, own_leaves, topology_of, wish_of
@@ -363,6 +363,22 @@ def test_a_damaged_jobs_yaml_keeps_no_change_of_a_job_in_a_pool_back(state: Memo
     with pytest.raises(ConfigError, match="unknown key 'prority'"):
         read_base(session.conf_dirs(), "local")
     assert allotting_of(session, Store(state)).quotas == {}
+
+
+def test_an_alert_command_that_another_user_could_change_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "local" / "jobs.yaml"
+    file.parent.mkdir()
+    file.write_text("alert_command: /bin/true\n")
+    assert read_command([tmp_path], "local") == ("/bin/true",)
+    for path in (file, file.parent):
+        mode = path.stat().st_mode
+        path.chmod(mode | 0o002)
+        with pytest.raises(ConfigError, match=f"because {path} can be changed by every user; the program would run"):
+            read_command([tmp_path], "local")
+        path.chmod(mode)
+    file.chmod(0o666)
+    file.write_text("priority: 7\n")
+    assert read_command([tmp_path], "local") == ()
 
 
 def test_a_manager_takes_the_valid_parts_of_a_wrong_file(state: MemoryStateManager, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from heronpy.scaling.slo import Attainment
 from heronpy.scaling.state import State
 from heronpy.statemgr import open_state, paths
 from heronpy.tracker.guard import Scope
+from heronpy.tracker.jobs import without_settings
 from heronpy.tracker.tokens import Tokens
 from tests.cli.conftest import Heron, heron
 from tests.jobs.job_worlds import make_job, make_pool, record_minutes
@@ -151,6 +152,39 @@ def test_the_token_view_sees_numbers_and_neither_settings_nor_reasons(asking: As
     assert found["failure"] == found["decisions"][0]["text"] == "the token 'all' shows the reason"
     answer = asking.ask("POST", DAY + "/release", json={}, headers={"X-Heron": "1", "If-Match": "2", **view})
     assert answer.status_code == 403
+
+
+def test_no_token_and_no_log_shows_a_secret(asking: Asking, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor a conflict, whose sentence quotes what others have set."""
+    caplog.set_level("INFO")
+    given = {"config": {"db.password": "s3cret", "broker": "amqp://me:s3cret@host"}, "parallelism": {"work": 6}}
+    store.set("Day", "oncall", given, 0, "ada", "")
+    found = asking.ask("GET", DAY)
+    assert found.status_code == 200 and "s3cret" not in found.text and found.json()["document"]["parallelism"]
+    for version, value in (("0", "mine"), ("1", {"a": 1})):
+        change = {"set": {"config": {"db.password": value}}}
+        refused = asking.ask("POST", DAY + "/layers/oncall", json=change, headers={"X-Heron": "1", "If-Match": version})
+        assert refused.status_code in (400, 412) and "s3cret" not in refused.text
+    change = {"set": {"parallelism": {"work": 5}}}
+    changed = asking.ask("POST", DAY + "/layers/oncall", json=change, headers={"X-Heron": "1", "If-Match": "1"})
+    assert changed.status_code == 200 and "s3cret" not in changed.text
+    assert "requested a change" in caplog.text and "s3cret" not in caplog.text and "mine" not in caplog.text
+
+
+def test_a_setting_which_may_name_a_program_is_refused(asking: Asking, store: Store) -> None:
+    change = {"set": {"settings": {"heron.engine.python": "/tmp/py"}}}
+    refused = asking.ask("POST", DAY + "/layers/oncall", json=change, headers={"X-Heron": "1", "If-Match": "0"})
+    assert refused.status_code == 403 and "heron job set local Day settings.KEY=VALUE" in refused.text
+
+
+def test_the_token_view_sees_components_with_any_name() -> None:
+    components = {name: {"tasks": 1} for name in ("document", "origin", "blamed", "failure", "why", "text")}
+    job = {"document": {"config": {"a": 1}}, "origin": {"config.a": {}}, "scaler": {"components": components}}
+    job |= {"blamed": ["config.a"], "ignored": ["component_config.old.password", "parallelism.x"], "why": "s3cret"}
+    assert without_settings(job) == {
+        "document": {}, "origin": {}, "scaler": {"components": components}, "blamed": [], "ignored": ["parallelism.x"],
+        "why": "the token 'all' shows the reason",
+    }  # fmt: skip
 
 
 def test_tasks_for_which_a_pool_has_no_room_are_refused_with_the_sentence_of_the_command(
