@@ -340,6 +340,9 @@ def test_encodings(tmp_path: Path) -> None:
     for encoding in ("utf-16", "nonsense"):
         with pytest.raises(ValueError, match=encoding):
             spout(path, encoding=encoding)
+    for handler in ("ingore", "xmlcharrefreplace"):
+        with pytest.raises(ValueError, match=f"decode_errors is '{handler}'; it must be strict, replace or ignore"):
+            spout(path, decode_errors=handler)
 
 
 def test_errors_name_file_and_byte(tmp_path: Path) -> None:

@@ -233,3 +233,18 @@ def test_a_moved_container_starts_until_its_stream_manager_has_registered() -> N
     status.executors[0].processes[0].state = control_pb2.PROC_RUNNING
     containers.tell_starting(status, [here])
     assert status.lifecycle == control_pb2.LIFE_RUNNING
+
+
+def test_a_constant_rate_is_shown_whatever_the_times_of_the_replies() -> None:
+    """Tasks report once a second, so replies 2.5 s apart have counts of two or of three seconds."""
+    from heronpy.cli.render.summary import components
+
+    def reply(at: float) -> control_pb2.StatusReply:
+        status = control_pb2.StatusReply()
+        status.plan.topology.spouts.add().comp.name = "words"
+        status.tasks.add(task_id=1, component="words", epoch=1, emitted=int(49 * at), counted_at=1000.0 + at)
+        return status
+
+    for before, after in ((0.0, 2.0), (2.0, 5.0)):
+        (row,) = components(reply(after), reply(before), 2.5)
+        assert row.emitted_per_s == 49.0

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from heronpy.api.api_constants import TOPOLOGY_TICK_TUPLE_FREQ_MS
 from heronpy.api.config_values import decode_config, encode_config
 from heronpy.api.state.state import HashMapState
 from heronpy.common.errors import ConfigError, FencedError
@@ -348,3 +349,13 @@ def test_a_sink_waits_for_room_on_a_full_disk_and_each_row_is_whole(
         rows_of(full_disk / "out") if format == "jsonl" else [list(r.values()) for r in pq.read_table(file).to_pylist()]
     )
     assert found == rows and sink.delegate.acked == list(range(80))
+
+
+def test_a_sink_that_is_declared_by_its_configuration_publishes_by_time(out: Path) -> None:
+    spec = FileSink.spec("store", config={"file.sink.folder": str(out)})
+    assert (
+        spec.custom_config[TOPOLOGY_TICK_TUPLE_FREQ_MS]
+        == FileSink.spec("store", folder=out).custom_config[TOPOLOGY_TICK_TUPLE_FREQ_MS]
+    )
+    with pytest.raises(ConfigError, match="must be an absolute path"):
+        FileSink.spec("store", config={"file.sink.folder": "out"})

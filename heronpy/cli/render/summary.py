@@ -195,9 +195,11 @@ def components(
         row.pending += task.pending
         row.loop_age_s = max(row.loop_age_s, task.loop_age_s)
         old = earlier.get(task.task_id)
-        if old is not None and elapsed_s > 0:
-            row.emitted_per_s += max(task.emitted - old.emitted, 0) / elapsed_s
-            row.executed_per_s += max(task.executed - old.executed, 0) / elapsed_s
+        # Counts are from reports, so the time between two reports counts, not the time between two replies.
+        over_s = task.counted_at - old.counted_at if old is not None and old.counted_at else elapsed_s
+        if old is not None and over_s > 0:
+            row.emitted_per_s += max(task.emitted - old.emitted, 0) / over_s
+            row.executed_per_s += max(task.executed - old.executed, 0) / over_s
             _add_frames(row, task, old)
     for gone in status.retired:
         if gone.component in rows:  # rates cover the present tasks only

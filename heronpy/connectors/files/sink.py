@@ -21,7 +21,7 @@ from heronpy.api.bolt.bolt import or_batches
 from heronpy.api.component.component_spec import HeronComponentSpec, Inputs
 from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.files.lines import UnfitError
-from heronpy.connectors.files.options import SUFFIXES, FileOptions
+from heronpy.connectors.files.options import FOLDER, SUFFIXES, FileOptions
 from heronpy.connectors.files.part_files import PartFiles
 from heronpy.connectors.files.writers import writer_of
 from heronpy.connectors.two_phase_sink import TwoPhaseSink
@@ -78,6 +78,8 @@ class FileSink(TwoPhaseSink):
         if folder is not None:
             made = FileOptions(os.path.abspath(os.path.expanduser(folder)), **options).with_schema_of(_schemas(inputs))
             config = {**made.to_config(), **(config or {})}
+        elif FOLDER in (config or {}):
+            config = {**FileOptions.from_config(dict(config or {}), name or cls.__name__).to_config(), **(config or {})}
         return super().spec(name=name, inputs=inputs, par=par, config=config)
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from contextlib import suppress
 from itertools import accumulate
 
 from heronpy.common.errors import FatalError
@@ -26,8 +27,14 @@ class LineDecoder:
     """Decodes complete lines, and an incomplete last line."""
 
     def __init__(self, encoding: str = "utf-8", errors: str = "strict") -> None:
+        """Raises ValueError if the encoding is unknown, or the handler `errors` of bytes that are not in it."""
         self._strip_bom, self._encoding = _check_encoding(encoding)
         self._errors = errors
+        with suppress(UnicodeDecodeError):
+            try:
+                b"\xff".decode("ascii", errors)
+            except (LookupError, TypeError):  # TypeError: the handler is for encoding only
+                raise ValueError(f"decode_errors is {errors!r:.100}; it must be strict, replace or ignore") from None
 
     def split(self, path: str, start: int, data: bytes) -> tuple[list[str], list[int]]:
         """Return the lines of `data`, which begins at offset `start`, without line endings, and their offsets."""
