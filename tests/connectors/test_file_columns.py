@@ -142,6 +142,25 @@ def test_small_batches_are_gathered_and_large_ones_written_in_between(
     assert numbers_of(tmp_path) == list(range(53))
 
 
+def test_rows_that_come_one_by_one_are_combined_in_memory(tmp_path: Path) -> None:
+    """A batch of one row needs more than 1 KB besides its values, and one misfit must not make such batches of all."""
+    made: list[int] = []
+
+    class File:
+        bytes = 0
+
+    schema = pa.schema([("n", pa.int64())])
+    writer = columns.ColumnWriter(File(), "parquet", schema)  # type: ignore[arg-type]
+    for n in range(2000):
+        writer.row([n])
+    assert len(writer._gathered) + len(writer._small) < 2000 / columns.SMALL_MAX + columns.SMALL_MAX  # noqa: SLF001
+    writer._made, make = lambda rows: made.append(1) or make(rows), writer._made  # type: ignore  # noqa: SLF001
+    values = [[n] for n in range(1000)]
+    values[77] = ["no"]
+    (reason,) = writer.batch(Rows("src", "default", 1, ["n"], [one for row in values for one in row], 1000)).items()
+    assert reason[0] == 77 and "is not int64" in reason[1] and len(made) < 25
+
+
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_values_become_rows_and_those_that_do_not_fit_are_rejected_alone(tmp_path: Path, format_name: str) -> None:
     schema = SCHEMA.set(0, pa.field("n", pa.int64(), nullable=False))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from heronpy.api.batch import Batch
 from heronpy.api.errors import MissingLibraryError
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.files.lines import UnfitError, write_each
+from heronpy.connectors.files.lines import UnfitError
 from heronpy.wire.arrow_values import arrow, batch_problem, schema_problem
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ARROW, PARQUET = "arrow", "parquet"
 #: Bytes gathered in memory before a write; number of rows of one group in a Parquet file.
 GATHERED_BYTES, GROUP_ROWS = 8 << 20, 1 << 20
+#: Number of added batches that are combined into one.
+SMALL_MAX = 256
 
 
 def format_problem(format_name: str, schema: pa.Schema) -> str | None:
@@ -75,6 +77,8 @@ class ColumnWriter:
         self._files, self._format, self._schema = files, format_name, schema
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
+        #: The batches that were added last. A batch of one row needs more than 1 KB of memory, so they are combined.
+        self._small: list[pa.RecordBatch] = []
         self._writer: Any = None
 
     @property
@@ -92,10 +96,18 @@ class ColumnWriter:
         if came is not None and came.schema.equals(self._schema):
             self._add(came)
             return {}
+        return self._add_fitting(list(batch.columns.values()), 0, len(batch))
+
+    def _add_fitting(self, columns: Sequence[Sequence[Any]], first: int, count: int) -> dict[int, str]:
+        """Add the rows of a range that fit the schema; a range with a row that does not fit is halved."""
         try:
-            self._add(self._made(list(batch.columns.values())))
-        except UnfitError:
-            return write_each(self.row, batch)
+            self._add(self._made([column[first : first + count] for column in columns]))
+        except UnfitError as error:
+            if count == 1:
+                return {first: str(error)}
+            half = count // 2
+            found = self._add_fitting(columns, first, half)
+            return found | self._add_fitting(columns, first + half, count - half)
         return {}
 
     def close(self) -> None:
@@ -122,12 +134,20 @@ class ColumnWriter:
         return made
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        self._gathered.append(batch)
+        self._small.append(batch)
         self._gathered_bytes += batch.nbytes
+        if len(self._small) >= SMALL_MAX:
+            self._combine()
         if self._gathered_bytes >= GATHERED_BYTES:
             self._write()
 
+    def _combine(self) -> None:
+        small, self._small = self._small, []
+        if small:
+            self._gathered += arrow().Table.from_batches(small, self._schema).combine_chunks().to_batches()
+
     def _write(self) -> None:
+        self._combine()
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if not gathered:
             return
