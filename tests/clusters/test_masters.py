@@ -105,7 +105,7 @@ def test_the_service_answers_nothing_else(wordy: FakeTopology, sockets: Path) ->
 
     async def run() -> None:
         service, link = FileService(launch, 0), Link()
-        with pytest.raises(InvalidRpcError, match="does not answer restart_processes"):
+        with pytest.raises(InvalidRpcError, match="does not support the request restart_processes"):
             await link.ask(Way(service.endpoint, "the file service"), control_pb2.RestartProcesses(names=["x"]), 5.0)
         service.close()
         link.close()

@@ -186,7 +186,7 @@ async def test_large_requests_are_refused_and_counted(world: World) -> None:
             endpoint_pb2.Leave(credential=one.credential, why="x" * (1 << 20)),
             endpoint_pb2.ReadPackage(credential=one.credential, package="x" * (1 << 20)),
         ):
-            with pytest.raises(InvalidRpcError, match=r"a request '[a-z_]+' may have at most 64 KiB"):
+            with pytest.raises(InvalidRpcError, match=r"the request '[a-z_]+' may not be larger than 64 KiB"):
                 await one.client.call(body)
         assert scheduler.itself.endpoint.oversized == 2
 
