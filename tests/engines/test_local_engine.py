@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from heronpy.common.host import this_host
 from heronpy.engines.contract import Ended, EnginePhase, Request, Seen
-from heronpy.engines.local.engine import KEPT_S, LocalEngine
+from heronpy.engines.local.engine import KEPT_S, MARK, LocalEngine
 from heronpy.procs.exit_reason import ExitReason
 from tests.support.local_engine import containers, kill_containers
 from tests.support.waiting import alive, wait_for
@@ -112,6 +113,17 @@ def test_an_end_is_confirmed_once_nothing_is_left(home: Path, folder: Path) -> N
     psutil.wait_procs([shell], 10)
     assert any(alive(one.pid) for one in others), "they are nobody's children any more"
     assert ended(it).reason is ExitReason.KILLED and not any(alive(one.pid) for one in others)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root reads the environment of another user's process")
+def test_a_process_of_another_user_with_the_mark_is_neither_killed_nor_counted(home: Path, folder: Path) -> None:
+    it = engine("sh", "-c", "sleep 60")
+    it.submit([request(1)])
+    (mark,) = {one.environ()[MARK] for one in processes(home, "1-1")[:1]}
+    with subprocess.Popen(["sleep", "60"], user=65534, env={MARK: mark, "PATH": "/usr/bin:/bin"}) as other:
+        it.cancel(["1-1"], 0.0)
+        assert ended(it).cancelled and other.poll() is None
+        other.kill()
 
 
 def test_a_shell_that_is_killed_takes_its_container_along(home: Path, folder: Path) -> None:

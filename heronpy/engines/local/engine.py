@@ -221,13 +221,15 @@ def _number(file: Path) -> float | None:
 
 
 def _signal(file: Path, signum: int, chosen: Callable[[psutil.Process], bool] = lambda one: True) -> bool:
-    """Send a signal to the living processes that `chosen` selects; returns whether there were any."""
+    """Send a signal to this user's living processes that `chosen` selects; returns whether there were any."""
     import psutil
 
     found = False
     for one in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if one.environ().get(MARK) == str(file) and one.status() != psutil.STATUS_ZOMBIE and chosen(one):
+            # If this user is root, another user's process may carry the mark, too.
+            is_own = one.uids().real == os.getuid() and one.environ().get(MARK) == str(file)
+            if is_own and one.status() != psutil.STATUS_ZOMBIE and chosen(one):
                 found = True
                 one.send_signal(signum)
     return found
