@@ -75,6 +75,8 @@ class Known(Struct, frozen=True):
     measured: float = 0.0
     #: Number of looks that contributed to `measured` since a user changed the topology.
     looks: int = 0
+    #: When `measured` was last updated.
+    measured_at: float = 0.0
     #: The actual rate of a saturated thread as a share of `measured`.
     ratio: float = 1.0
     line: Line = Line()
@@ -126,6 +128,12 @@ def usual_s(one: Figures, known: Known, now: float, day_s: float) -> float | Non
     return known.usual_s if is_known else None
 
 
+def earlier_s(known: Known, now: float, day_s: float) -> float | None:
+    """Return the mean seconds for a tuple at earlier looks, also while the component was full; None if unknown."""
+    is_known = known.looks >= _USUAL_LOOKS_MIN and known.measured and now - known.measured_at <= day_s
+    return 1 / known.measured if is_known else None
+
+
 def used(one: Figures, known: Known) -> float | None:
     """Return the used share of the component's capacity; None if unknown."""
     if one.processed is None or not known.per_thread or not one.tasks:
@@ -159,7 +167,8 @@ def learned(known: Known, one: Figures, look: Observation, in_trouble: bool) -> 
         mean_s = known.usual_s + (1 / rate - known.usual_s) / usual_looks
         known = replace(known, usual_s=mean_s, usual_looks=usual_looks, usual_at=look.at)
     looks = min(known.looks + 1, _LOOKS)
-    known = replace(known, measured=known.measured + (rate - known.measured) / looks, looks=looks)
+    measured = known.measured + (rate - known.measured) / looks
+    known = replace(known, measured=measured, measured_at=look.at, looks=looks)
     if full_since is not None and look.at - full_since >= look.window_s and is_even(one):
         # The rate of a saturated thread is R / (n k), which is `busy` times its rate per busy second.
         known = replace(known, ratio=max(RATIO_MIN, one.busy))

@@ -162,7 +162,7 @@ class _Round:
         known = self.was.known.get(one.name, Known())
         if not self.fresh:
             known = replace(known, full_since=None, waiting=())
-        if self.changed_at == self.now:
+        if self.changed_at == self.now or self.now - self.was.at > self.times.day_s:
             known = replace(known, looks=0)
         if self.deployed_at == self.now:
             known = replace(known, usual_looks=0)
@@ -215,6 +215,8 @@ class _Round:
             return False
         if part.usual_s is not None:
             return one.figures.get("tuple_s", 0.0) < SLOWER * part.usual_s
+        if self._is_slowed(part):
+            return False
         usual_s, now_s = self.usual_s[part.name], estimate.busy_s(part)
         if usual_s is not None and now_s is not None:
             return now_s < SLOWER * usual_s
@@ -234,10 +236,16 @@ class _Round:
 
     def _is_slowed(self, one: Figures) -> bool:
         """Whether a tuple takes far longer than usual, mostly without computing, so that more tasks would not help."""
-        usual_s, now_s = self.usual_s[one.name], estimate.busy_s(one)
+        usual_s, now_s = self._before_s(one), estimate.busy_s(one)
         if usual_s is None or now_s is None or one.cpu is None or one.busy is None:
             return False
         return now_s >= SLOWER * usual_s and one.cpu <= WAITS * one.busy * estimate.threads(one)
+
+    def _before_s(self, one: Figures) -> float | None:
+        """Return the usual seconds for a tuple; if a component was full since its start, those of earlier looks."""
+        if self.usual_s[one.name] is not None or self.deployed_at == self.now:
+            return self.usual_s[one.name]
+        return estimate.earlier_s(self.was.known.get(one.name, Known()), self.now, self.times.day_s)
 
     def _has_spare(self, one: Figures) -> bool:
         return self._of(Verdict.OVER_PROVISIONED, one.name) is not None
@@ -535,7 +543,7 @@ class _Round:
             text = f"{name} makes no progress while tuples wait" if lag_s >= estimate.ENDLESS_S else is_lag
             slowed = next((one for one in self.look.components if self._is_slowed(one)), None)
             if slowed is not None:
-                text += f": {_slow_text(slowed, self.usual_s[slowed.name] or 0.0)}"
+                text += f": {_slow_text(slowed, self._before_s(slowed) or 0.0)}"
             else:
                 text += f": {self.blocked}" if wanted else ", but no component is full"
             self.found.append(Alert("", "lag", text))

@@ -233,6 +233,15 @@ def test_a_slowdown_that_is_over_holds_the_scaler_no_longer() -> None:
     assert [type(one) for one in said[:2]] == [Cleared, Changed]
 
 
+def test_a_component_that_was_always_full_and_becomes_slow_needs_no_tasks_and_no_limit() -> None:
+    job = Job(replace(GOAL, max={"work": 4}), cpu=0.05, busy=1.0, tasks=4)
+    job.looks(6)
+    job.work |= {"processed": 100.0}
+    said = job.looks(8, SLOW, backlog=1e5)
+    assert [(one.cause, one.component) for one in said if isinstance(one, Alerted)] == [("dependency", "work")]
+    assert job.of(Changed) == []
+
+
 def test_a_component_that_waits_as_usual_is_held_only_by_the_effect_of_its_last_change() -> None:
     job = Job(busy=0.5, processed=1421.0)
     job.looks(6)
