@@ -1,7 +1,8 @@
 """The topology's history for users: restarts, episodes of backpressure, checkpoints, updates. Pure.
 
 The parts of the topology master add events for their decisions; `Watcher` derives all other events from reports.
-Invariants: At most `limit` events are kept; the oldest events are dropped first, and counted. Numbers increase across
+Invariants: At most `limit` events are kept; the oldest events are dropped first, and counted. Events of backpressure
+never displace more than their share of the others. Numbers increase across
 topology masters, so a reader can request only newer events. An event that repeats within `MERGE_S` (same kind, subject
 and reason) becomes one event with a count and the newest text, under a new number. So a crash loop does not evict
 all other events. Lifecycle states matter in sequence, so they are merged only when they flap.
@@ -25,6 +26,8 @@ from heronpy.views.past import Events, event_of, start_of
 
 #: Number of events kept in memory, and of events handed to a successor.
 KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
+#: If events must be dropped, backpressure keeps this share: hundreds of slow tasks have an event each.
+PRESSURE_SHARE = 1 / 4
 #: Seconds within which a repeated event is merged with the earlier event; the second value applies to lifecycle states.
 #: The first value is longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash
 #: loop is one event.
@@ -40,6 +43,15 @@ _EXPLAINED = frozenset(
 _WANTED = frozenset(reason.value for reason in ORDERLY)
 
 _Key = tuple[EventKind, str, str]
+
+
+def _surplus(events: list[TopologyEvent], most: int) -> list[TopologyEvent]:
+    """Return the events to drop, so that at most `most` remain: the oldest ones, first those of backpressure."""
+    surplus = max(0, len(events) - most)
+    pressure = [event for event in events if event.kind == control_pb2.EVENT_BACKPRESSURE]
+    first = pressure[: min(surplus, max(0, len(pressure) - int(most * PRESSURE_SHARE)))]
+    known = {event.number for event in first}
+    return first + [event for event in events if event.number not in known][: surplus - len(first)]
 
 
 class EventLog:
@@ -131,8 +143,10 @@ class EventLog:
         return True
 
     def _drop_oldest(self) -> None:
-        while len(self._events) > self._limit:
-            number, oldest = self._events.popitem(last=False)
+        surplus = len(self._events) - self._limit
+        for oldest in _surplus(list(self._events.values()), self._limit) if surplus > 0 else ():
+            number = oldest.number
+            del self._events[number]
             self.forgotten += 1
             known = (oldest.kind, oldest.subject, oldest.reason)
             if self._newest.get(known) == number:
@@ -150,7 +164,9 @@ class EventLog:
 
     def ledger(self, topology_id: str) -> control_pb2.EventLedger:
         """The newest events, for a new topology master."""
-        newest = list(self._events.values())[-HANDED_OVER_MAX:]
+        events = list(self._events.values())
+        gone = {event.number for event in _surplus(events, HANDED_OVER_MAX)}
+        newest = [event for event in events if event.number not in gone]
         return control_pb2.EventLedger(
             topology_id=topology_id, last=self.last, events=newest, executors=self.executors, start=self.start
         )

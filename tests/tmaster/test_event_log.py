@@ -59,6 +59,22 @@ def test_it_stays_bounded_and_loses_no_count(
     assert event_log.after(0, 1).events[:] == kept.events[-1:]
 
 
+def test_many_slow_tasks_do_not_displace_the_end_of_the_topology() -> None:
+    log = EventLog()
+    log.add(control_pb2.EVENT_LIFE, "RUNNING -> FAILED", subject="wc")
+    log.add(control_pb2.EVENT_OOM, "count-1 ended", subject="count-1", reason="oom")
+    for second in range(10):
+        log.now += 2 * MERGE_S
+        for task in range(300):
+            log.add(control_pb2.EVENT_BACKPRESSURE, f"{second}", subject=f"count-{task}")
+        log.validate()
+    assert len(log) == 1000 and log.forgotten == 3002 - 1000
+    kept = log.ledger("wc-1")
+    for those in (log.after(0).events, kept.events):
+        assert [one.text for one in those][:2] == ["RUNNING -> FAILED", "count-1 ended"]
+    assert len(kept.events) == HANDED_OVER_MAX and kept.events[-1].number == log.last
+
+
 def test_repetitions_within_a_minute_are_one_event() -> None:
     event_log = EventLog(1e9)
     for second in (0.0, 1.0, 2.0):
